@@ -1,0 +1,1 @@
+"""Turn a trained model into a proven bundle of ONNX graphs."""

@@ -1,0 +1,1 @@
+"""Learn a translator: the Transformer, its tokenizer, its corpus, its training and its evaluation."""

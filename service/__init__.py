@@ -1,0 +1,1 @@
+"""Serve translation bundles over HTTP: ONNX Runtime, continuous batching, Prometheus metrics."""

@@ -1,0 +1,1 @@
+"""HTTP to domain and back, nothing else: one file per wire contract."""

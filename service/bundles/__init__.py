@@ -1,0 +1,1 @@
+"""Files: what a bundle is, and which bundle serves which language pair."""
