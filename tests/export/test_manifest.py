@@ -1,0 +1,131 @@
+"""Bundle format 1: what is written is read back, and what was changed on the way is refused."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from service.bundles.manifest import (
+    Architecture,
+    Bundle,
+    BundleError,
+    Limits,
+    Pair,
+    Rules,
+    SpecialIds,
+    StateTensor,
+    TokenizerFiles,
+    read_bundle,
+    record_file,
+)
+
+FILES = ("encoder.onnx", "decoder.onnx", "weights.bin", "golden.jsonl", "tokenizer.model")
+
+
+@pytest.fixture()
+def written(tmp_path: Path) -> Bundle:
+    for name in FILES:
+        (tmp_path / name).write_bytes(name.encode())
+    bundle = Bundle(
+        path=tmp_path,
+        name="xx-yy",
+        version="1",
+        precision="int8",
+        pairs=(Pair("xx", "yy", (4,)),),
+        architecture=Architecture(32, 8, 16, 2, 1, 1, "pre", "sinusoidal", 64, False),
+        limits=Limits(32, 40),
+        tokenizer=TokenizerFiles("sentencepiece", {"model": "tokenizer.model"}),
+        special_ids=SpecialIds(0, 1, 2, 3, (5, 6)),
+        rules=Rules(),
+        state=(StateTensor("self_k0", "self", "float32", ("rows", 2, "target", 4), "self_k0_out"),),
+        files={name: record_file(tmp_path / name) for name in FILES},
+        evidence={"parity": {"sentences": 200}},
+        training={},
+    )
+    (tmp_path / "bundle.json").write_text(bundle.to_json(), "utf-8")
+    return bundle
+
+
+def edit(bundle: Bundle, change: Callable[[dict], object]) -> None:
+    record = json.loads((bundle.path / "bundle.json").read_text("utf-8"))
+    change(record)
+    (bundle.path / "bundle.json").write_text(json.dumps(record), "utf-8")
+
+
+def test_a_written_bundle_is_read_back_equal(written: Bundle) -> None:
+    """Exporter and server share the file, not code paths: nothing may be lost between them."""
+    assert read_bundle(written.path) == written
+
+
+def test_one_changed_byte_is_refused(written: Bundle) -> None:
+    """A flipped bit in the weights would give wrong translations without any error."""
+    (written.path / "weights.bin").write_bytes(b"Weights.bin")
+    with pytest.raises(BundleError, match=r"weights\.bin whose SHA-256 differs"):
+        read_bundle(written.path)
+
+
+def test_a_truncated_file_is_refused_before_hashing(written: Bundle) -> None:
+    """A copy that stopped half-way is the usual accident; the sizes say so at once."""
+    (written.path / "weights.bin").write_bytes(b"weig")
+    with pytest.raises(BundleError, match=r"has 4 bytes in weights\.bin where bundle\.json says 11"):
+        read_bundle(written.path)
+
+
+def test_a_missing_file_is_refused(written: Bundle) -> None:
+    """Otherwise the first request would find out."""
+    (written.path / "decoder.onnx").unlink()
+    with pytest.raises(BundleError, match=r"lacks decoder\.onnx"):
+        read_bundle(written.path)
+
+
+def test_a_file_that_the_manifest_does_not_list_is_refused(written: Bundle) -> None:
+    """An unlisted graph would be served without a hash."""
+    edit(written, lambda record: record["files"].pop("encoder.onnx"))
+    with pytest.raises(BundleError, match=r"does not list encoder\.onnx"):
+        read_bundle(written.path)
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (lambda r: r.update(format=2), "has format 2 but this server reads format 1: upgrade the server"),
+        (lambda r: r.update(format=0), "has format 0 but this server reads format 1: export it again"),
+        (lambda r: r.pop("format"), "has no usable 'format'"),
+        (lambda r: r.update(precision="int3"), "has the unknown precision 'int3'"),
+        (lambda r: r.update(pairs=[]), "serves no language pair"),
+        (lambda r: r["limits"].update(max_new_tokens="many"), "has no usable 'max_new_tokens' in its limits"),
+        (lambda r: r["limits"].update(max_new_tokens=True), "has no usable 'max_new_tokens' in its limits"),
+        (lambda r: r["pairs"][0].update(source_prefix_ids=["a"]), "something other than integers"),
+        (lambda r: r.update(rules=[]), "has no usable 'rules'"),
+        (lambda r: r["tokenizer"]["files"].update(model=["x"]), "has no usable 'model'"),
+    ],
+)
+def test_a_wrong_manifest_is_refused_in_one_sentence(written: Bundle, change: Callable, sentence: str) -> None:
+    """The operator reads this sentence at start-up, not a traceback."""
+    edit(written, change)
+    with pytest.raises(BundleError, match=sentence) as caught:
+        read_bundle(written.path)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["../secret", "/etc/passwd", "a/b", "..", "a\\b", "C:x", ""])
+def test_a_file_name_that_leaves_the_bundle_is_refused(written: Bundle, name: str) -> None:
+    """A manifest comes from anywhere; it must not make the server read other files."""
+    edit(written, lambda record: record["files"].update({name: {"sha256": "", "bytes": 0}}))
+    with pytest.raises(BundleError, match="not a plain file name"):
+        read_bundle(written.path)
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "null", "\x80"])
+def test_a_manifest_that_is_not_json_is_refused(written: Bundle, text: str) -> None:
+    """Half a manifest is the usual result of a full disk."""
+    (written.path / "bundle.json").write_bytes(text.encode("latin-1"))
+    with pytest.raises(BundleError, match=r"bundle\.json"):
+        read_bundle(written.path)
+
+
+def test_a_directory_without_a_manifest_is_refused(tmp_path: Path) -> None:
+    """A wrong path is the commonest mistake of all."""
+    with pytest.raises(BundleError, match=r"has no bundle\.json: give the directory"):
+        read_bundle(tmp_path)
