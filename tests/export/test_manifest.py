@@ -23,7 +23,7 @@ from service.bundles.manifest import (
 FILES = ("encoder.onnx", "decoder.onnx", "weights.bin", "golden.jsonl", "tokenizer.model")
 
 
-@pytest.fixture()
+@pytest.fixture
 def written(tmp_path: Path) -> Bundle:
     for name in FILES:
         (tmp_path / name).write_bytes(name.encode())
