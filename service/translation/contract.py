@@ -1,0 +1,115 @@
+"""What a translation request may ask for, and what its answer carries: plain values without behaviour.
+
+The HTTP routes and the command line build the options and read the answers; `translator.py` does the work.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from service.engine.job import FinishReason
+
+AUTO = "auto"  # a source language of "auto" means: detect it
+
+
+@dataclass(frozen=True)
+class TranslationOptions:
+    beam_size: int = 1
+    length_penalty: float | None = None
+    n_best: int = 1
+    max_new_tokens: int | None = None
+    target_prefix: str | None = None  # begins the first translated segment of each text
+    glossary: Mapping[str, str] = field(default_factory=dict)  # a term that maps to itself is not translated
+    log_probs: bool = False
+    repetition_guard: bool = True
+    strict: bool = False
+    timeout_seconds: float | None = None
+    split_sentences: bool = True  # line breaks always separate segments: no model carries them
+
+
+@dataclass(frozen=True)
+class TranslationLimits:
+    """What a single request may ask for; above it the answer is 413 or 422, before any work is done."""
+
+    max_texts: int = 1000
+    max_characters: int = 1_000_000  # of all texts together
+    max_beam_size: int = 8
+    max_glossary_terms: int = 1000
+    default_timeout_seconds: float | None = None
+
+
+@dataclass(frozen=True)
+class Alternative:
+    text: str
+    score: float
+
+
+@dataclass(frozen=True)
+class TokenLogProb:
+    token: str
+    log_prob: float
+
+
+@dataclass(frozen=True)
+class Detection:
+    language: str
+    confidence: float  # 0..1
+
+
+@dataclass(frozen=True)
+class Segment:
+    source: str
+    text: str
+    score: float
+    finish_reason: FinishReason
+    num_tokens: int  # generated, with the end of sentence
+    warnings: tuple[str, ...] = ()
+    alternatives: tuple[Alternative, ...] = ()  # best first, as many as `n_best` asks for; the first one is `text`
+    log_probs: tuple[TokenLogProb, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Translation:
+    text: str
+    source: str  # language, also where it was detected
+    pivot: str | None
+    segments: tuple[Segment, ...]
+    detected: Detection | None = None
+
+
+@dataclass(frozen=True)
+class Timings:
+    """The longest that any segment of the request spent in each stage; cached segments spend nothing."""
+
+    queue_seconds: float = 0.0
+    encode_seconds: float = 0.0
+    decode_seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class TranslationResult:
+    translations: tuple[Translation, ...]
+    model_name: str
+    model_version: str
+    timings: Timings
+
+
+@dataclass(frozen=True)
+class TokenEvent:
+    """More text. All token events of a stream, joined, are the translation's text."""
+
+    segment: int
+    text: str
+
+
+@dataclass(frozen=True)
+class SegmentEvent:
+    index: int
+    segment: Segment
+
+
+@dataclass(frozen=True)
+class DoneEvent:
+    result: TranslationResult
+
+
+StreamEvent = TokenEvent | SegmentEvent | DoneEvent
