@@ -1,0 +1,154 @@
+"""What the engine is asked and what it answers: jobs, options, rules, results, refusals.
+
+Plain data, standard library only. How jobs are queued is left to `scheduler`, how they are decoded to `search`, and who
+runs them to `loop`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Literal
+
+
+class FinishReason(StrEnum):
+    """How a segment ended; every result carries one."""
+
+    EOS = "eos"
+    LENGTH = "length"
+    REPETITION = "repetition"
+    DEADLINE = "deadline"
+    CANCELLED = "cancelled"
+
+
+class QueueFull(Exception):  # noqa: N818 - a state of the queue, not a fault
+    """The queue holds as many tokens as it may; `retry_after_seconds` says when about half of it will be gone."""
+
+    def __init__(self, retry_after_seconds: float) -> None:
+        super().__init__(f"The translation queue is full; try again in {retry_after_seconds:.1f} seconds.")
+        self.retry_after_seconds = retry_after_seconds
+
+
+class JobRejected(ValueError):  # noqa: N818 - the job's state
+    """A job that this bundle can never run (too long, too wide a beam); the message says what to change."""
+
+
+class EngineStopped(RuntimeError):  # noqa: N818 - a state of the engine
+    """The engine takes no more jobs, or stopped before it ran this one."""
+
+
+class EngineFailure(RuntimeError):  # noqa: N818 - the runner's fault, told to the job
+    """The runner failed while this job was in its batch; the cause is chained."""
+
+
+@dataclass(frozen=True)
+class DecodingRules:
+    """How a bundle wants to be decoded."""
+
+    normalization: Literal["gnmt", "length", "none"] = "gnmt"
+    alpha: float = 0.6
+    stop_rule: Literal["count", "bound"] = "count"
+    repetition_guard: bool = True
+    forced_end: bool = False  # the last token that max_new_tokens allows is eos, as some frameworks do it
+    max_new_tokens: int = 256  # counts eos and a forced prefix
+    bos_id: int = 2
+    eos_id: int = 3
+    default_beam_size: int = 1
+
+
+@dataclass(frozen=True)
+class DecodingOptions:
+    """How one request wants to be decoded."""
+
+    beam_size: int = 1
+    n_best: int = 1
+    length_penalty: float | None = None  # alpha of this request instead of the bundle's
+    max_new_tokens: int | None = None
+    prefix_ids: tuple[int, ...] = ()
+    repetition_guard: bool = True
+    log_probs: bool = False
+
+    def __post_init__(self) -> None:
+        if self.beam_size < 1:
+            raise JobRejected(f"beam_size is {self.beam_size}; it must be at least 1.")
+        if not 1 <= self.n_best <= self.beam_size:
+            raise JobRejected(f"n_best is {self.n_best}; it must be from 1 to beam_size, {self.beam_size}.")
+        if self.max_new_tokens is not None and self.max_new_tokens < 1:
+            raise JobRejected(f"max_new_tokens is {self.max_new_tokens}; it must be at least 1.")
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """One translation: token ids without bos and eos, with a forced prefix."""
+
+    ids: tuple[int, ...]
+    score: float
+    log_probs: tuple[float, ...]  # one per generated token, eos too; empty unless the options ask for them
+
+
+@dataclass(frozen=True)
+class DecodingResult:
+    """The answer to a job, best hypothesis first; none when it ended before its first step."""
+
+    hypotheses: tuple[Hypothesis, ...]
+    finish_reason: FinishReason
+    queue_seconds: float = 0.0
+    encode_seconds: float = 0.0
+    decode_seconds: float = 0.0
+    num_steps: int = 0
+
+
+class Job:
+    """One segment to translate, and the future of its result.
+
+    `request` is the fair-share key: jobs of one request share one turn. `on_token(id, log_prob)` is called on the
+    decode thread for each token as it is chosen, eos excepted (greedy only: a beam has no token until it ends).
+    Cancelling `future`, as `asyncio.wrap_future` does when its task is cancelled, cancels the job.
+    """
+
+    def __init__(
+        self,
+        source_ids: Sequence[int],
+        options: DecodingOptions | None = None,
+        request: Hashable | None = None,
+        deadline_at: float | None = None,
+        on_token: Callable[[int, float], None] | None = None,
+    ) -> None:
+        self.source_ids = tuple(source_ids)
+        self.options = options or DecodingOptions()
+        self.request: Hashable = object() if request is None else request
+        self.deadline_at = deadline_at
+        self.on_token = on_token if self.options.beam_size == 1 else None
+        self.future: Future[DecodingResult] = Future()
+        self.future.add_done_callback(self._future_done)
+        self.cancelled = False
+        # Written by the engine.
+        self.serial = 0
+        self.submitted_at = 0.0
+        self.admitted_at = 0.0
+        self.encoded_at = 0.0
+        self.withdraw: Callable[[Job], None] | None = None
+
+    @property
+    def num_source_tokens(self) -> int:
+        return len(self.source_ids)
+
+    def cancel(self) -> None:
+        """Give the job up, from any thread: a queued job ends at once, a running one at the next step."""
+        self.cancelled = True
+        if self.withdraw is not None:
+            self.withdraw(self)
+
+    def _future_done(self, future: Future[DecodingResult]) -> None:
+        if future.cancelled():
+            self.cancel()
+
+
+def max_new_tokens_of(job: Job, rules: DecodingRules) -> int:
+    """The number of tokens `job` may generate, eos and forced prefix counted."""
+    wanted = job.options.max_new_tokens
+    if wanted is None:
+        wanted = 3 * job.num_source_tokens + 10 + len(job.options.prefix_ids)
+    return min(wanted, rules.max_new_tokens)
