@@ -23,6 +23,8 @@ Raise the most specific one with a sentence that says what to do. The sentence g
 holds any of the request's text. How an error looks on the wire belongs to each file of `service/api`.
 """
 
+# ruff: noqa: N818 - the names are what happened, as the caller reads them: `QueueFull`, not `QueueFullError`
+
 from collections.abc import Iterator
 from typing import ClassVar
 

@@ -1,0 +1,62 @@
+"""Log lines: JSON (or plain, for a terminal) on standard error, and never any of a request's text.
+
+A line's fields are its `extra`. What went wrong is told by the exception's type and the frames it passed through,
+not by its message: the message of an exception that nobody expected may quote what it choked on. Whoever logs a
+sentence of our own puts it in the line itself.
+"""
+
+import logging
+import sys
+import traceback
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import Any, TextIO
+
+import orjson
+
+ACCESS = "dragoman.access"
+STANDARD_FIELDS = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "color_message", "taskName"}
+
+
+class JsonFormatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, Any] = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+            **_fields(record),
+        }
+        if record.exc_info and record.exc_info[0]:
+            line["exception"] = record.exc_info[0].__name__
+            line["stack"] = _frames(record.exc_info[2])
+        return orjson.dumps(line, default=str).decode()
+
+
+class TextFormatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        time = datetime.fromtimestamp(record.created).strftime("%H:%M:%S")
+        fields = " ".join(f"{name}={value}" for name, value in _fields(record).items() if value is not None)
+        line = f"{time} {record.levelname.lower():7} {record.getMessage()} {fields}".rstrip()
+        if record.exc_info and record.exc_info[0]:
+            frames = "".join(f"\n    {frame}" for frame in _frames(record.exc_info[2]))
+            line += f"\n  {record.exc_info[0].__name__}{frames}"
+        return line
+
+
+def configure_logs(level: str, log_format: str, stream: TextIO | None = None) -> None:
+    """One handler for everything, also for what libraries log."""
+    handler = logging.StreamHandler(stream or sys.stderr)
+    handler.setFormatter(JsonFormatter() if log_format == "json" else TextFormatter())
+    logging.root.handlers[:] = [handler]
+    logging.root.setLevel(level.upper())
+    for noisy in ("uvicorn.error", "watchfiles.main"):  # we tell the same in our own words
+        logging.getLogger(noisy).setLevel(logging.WARNING)
+
+
+def _fields(record: logging.LogRecord) -> dict[str, Any]:
+    return {name: value for name, value in vars(record).items() if name not in STANDARD_FIELDS}
+
+
+def _frames(trace: TracebackType | None) -> list[str]:
+    return [f"{frame.filename}:{frame.lineno} {frame.name}" for frame in traceback.extract_tb(trace)]

@@ -1,0 +1,266 @@
+"""Every metric, declared once; the only file that knows `prometheus_client`.
+
+`Metrics` holds them on the registry it is given. The engine reports through `PairObserver` (its `Observer`
+protocol), HTTP through `request_finished` and `rejected`, the catalog and the cache through the methods named after
+them. Gauges of the engine are read when somebody scrapes. Labels have few values, and every child exists from the
+start, so that a rate is 0 rather than absent until something happens.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Literal, Protocol, get_args
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
+from prometheus_client.core import CounterMetricFamily, Metric
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.metrics import MetricWrapperBase
+from prometheus_client.registry import Collector
+
+from service import cgroup
+from service.engine.job import FinishReason
+from service.errors import error_types
+
+Api = Literal["native", "deepl", "libretranslate", "operations"]
+# ok: answered; invalid: the caller's mistake; refused: not now (429, 503, 504); failed: ours; cancelled: caller left
+Outcome = Literal["ok", "invalid", "refused", "failed", "cancelled"]
+CacheResult = Literal["hit", "miss", "shared"]  # shared: the same segment was being decoded already
+LoadOutcome = Literal["loaded", "failed"]
+
+# Seconds, from 0.5 ms: a decoder step of a small model takes 1 ms, a document minutes.
+SECONDS = (
+    *(0.0005, 0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.05, 0.075),
+    *(0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 20.0, 30.0, 60.0),
+)
+STEP_SECONDS = tuple(bound for bound in SECONDS if bound <= 0.5)
+ROWS = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
+
+
+class EngineGauges(Protocol):
+    """What a scrape asks an engine for."""
+
+    @property
+    def active_rows(self) -> int: ...
+    @property
+    def row_capacity(self) -> int: ...
+    @property
+    def queued_segments(self) -> int: ...
+    @property
+    def queued_tokens(self) -> int: ...
+
+
+@dataclass(frozen=True)
+class MetricRow:
+    name: str
+    kind: str
+    labels: tuple[str, ...]
+    description: str
+
+
+class Metrics:
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.registry = registry
+        self._pairs: set[str] = set()
+        self._declare_http()
+        self._declare_engine()
+        self._declare_bundles()
+        ProcessCollector(registry=registry)
+        registry.register(_Throttling())
+
+    def _declare_http(self) -> None:
+        self._requests = self._counter("requests", "Requests by API and outcome", ("api", "outcome"))
+        self._request_seconds = self._histogram(
+            "request_duration_seconds", "From the first byte of a request that translates to its last answer", ("api",)
+        )
+        self._rejected = self._counter("rejected", "Requests refused, by reason", ("reason",))
+        self._cache_lookups = self._counter("cache_lookups", "Segments looked up before decoding", ("result",))
+        for api in get_args(Api):
+            self._request_seconds.labels(api)
+            for outcome in get_args(Outcome):
+                self._requests.labels(api, outcome)
+        for error_type in error_types():
+            self._rejected.labels(error_type.reason)
+        for result in get_args(CacheResult):
+            self._cache_lookups.labels(result)
+
+    def _declare_engine(self) -> None:
+        pair = ("pair",)
+        self._queue_seconds = self._histogram("queue_wait_seconds", "From submission to a row of the batch", pair)
+        self._first_token_seconds = self._histogram("first_token_seconds", "From submission to the first token", pair)
+        self._encode_seconds = self._histogram("encode_seconds", "One encoder run", pair, STEP_SECONDS)
+        self._step_seconds = self._histogram("decode_step_seconds", "One decoder step of the batch", pair, STEP_SECONDS)
+        self._batch_rows = self._histogram("batch_rows", "Rows in a decoder step", pair, ROWS)
+        self._source_tokens = self._counter("source_tokens", "Source tokens of finished segments", pair)
+        self._target_tokens = self._counter("target_tokens", "Tokens generated for finished segments", pair)
+        self._segments = self._counter("segments", "Finished segments, by how they ended", ("pair", "finish_reason"))
+        self._cancelled = self._counter("cancelled", "Segments dropped because their caller left", pair)
+        self._busy_seconds = self._counter("engine_busy_seconds", "Time the decode loops worked", pair)
+        self._active_rows = self._gauge("active_rows", "Rows being decoded now", pair)
+        self._row_capacity = self._gauge("row_capacity", "Rows that can be decoded at one time", pair)
+        self._queued_segments = self._gauge("queued_segments", "Segments waiting for a row", pair)
+        self._queued_tokens = self._gauge("queued_tokens", "Source tokens waiting for a row", pair)
+        self._threads = self._gauge("runtime_threads", "Threads that decode", ())
+
+    def _declare_bundles(self) -> None:
+        labels = ("pair", "name", "version", "precision")
+        self._bundle_info = self._gauge("bundle_info", "1 for each bundle that serves", labels)
+        self._bundle_loads = self._counter("bundle_loads", "Attempts to load a bundle", ("outcome",))
+        for outcome in get_args(LoadOutcome):
+            self._bundle_loads.labels(outcome)
+
+    def _counter(self, name: str, description: str, labels: tuple[str, ...]) -> Counter:
+        return Counter(name, description, labels, namespace="dragoman", registry=self.registry)
+
+    def _gauge(self, name: str, description: str, labels: tuple[str, ...]) -> Gauge:
+        return Gauge(name, description, labels, namespace="dragoman", registry=self.registry)
+
+    def _histogram(
+        self, name: str, description: str, labels: tuple[str, ...], buckets: tuple[float, ...] = SECONDS
+    ) -> Histogram:
+        return Histogram(name, description, labels, namespace="dragoman", registry=self.registry, buckets=buckets)
+
+    # HTTP
+
+    def request_finished(self, api: Api, outcome: Outcome, seconds: float | None) -> None:
+        """Count a request; `seconds` is None for those that do not translate, such as probes."""
+        self._requests.labels(api, outcome).inc()
+        if seconds is not None:
+            self._request_seconds.labels(api).observe(seconds)
+
+    def rejected(self, reason: str) -> None:
+        self._rejected.labels(reason).inc()
+
+    def cache_looked_up(self, result: CacheResult) -> None:
+        self._cache_lookups.labels(result).inc()
+
+    # Bundles and engines
+
+    def observer(self, pair: str) -> "PairObserver":
+        """What an engine reports to; its series exist from now on."""
+        return PairObserver(self, pair)
+
+    def watch_engine(self, pair: str, read: Callable[[], EngineGauges]) -> None:
+        """Read the engine's gauges whenever somebody scrapes."""
+        self._pairs.add(pair)
+        self._active_rows.labels(pair).set_function(lambda: read().active_rows)
+        self._row_capacity.labels(pair).set_function(lambda: read().row_capacity)
+        self._queued_segments.labels(pair).set_function(lambda: read().queued_segments)
+        self._queued_tokens.labels(pair).set_function(lambda: read().queued_tokens)
+
+    def forget_engine(self, pair: str) -> None:
+        """The engine is gone; counters stay, because a counter that vanishes loses its rate."""
+        self._pairs.discard(pair)
+        for gauge in (self._active_rows, self._row_capacity, self._queued_segments, self._queued_tokens):
+            gauge.remove(pair)
+
+    def bundle_loaded(self, outcome: LoadOutcome) -> None:
+        self._bundle_loads.labels(outcome).inc()
+
+    def set_bundles(self, bundles: Iterable[tuple[str, str, str, str]]) -> None:
+        """Replace what serves: (pair, name, version, precision) of each."""
+        self._bundle_info.clear()
+        for labels in bundles:
+            self._bundle_info.labels(*labels).set(1)
+
+    def set_threads(self, num_threads: int) -> None:
+        self._threads.set(num_threads)
+
+    # Reading
+
+    def exposition(self, accept: str) -> tuple[bytes, str]:
+        """What `/metrics` answers, and its content type: text, or OpenMetrics for who asks for it."""
+        encode, content_type = choose_encoder(accept)
+        return encode(self.registry), content_type
+
+    def totals(self) -> dict[str, float]:
+        """Sums over all labels, for the live page."""
+        counters = {
+            "requests": self._requests,
+            "rejected": self._rejected,
+            "segments": self._segments,
+            "source_tokens": self._source_tokens,
+            "target_tokens": self._target_tokens,
+            "cancelled": self._cancelled,
+            "busy_seconds": self._busy_seconds,
+        }
+        totals = {name: _total(counter) for name, counter in counters.items()}
+        for result in get_args(CacheResult):
+            totals[f"cache_{result}"] = _total(self._cache_lookups, result=result)
+        return totals
+
+    def describe(self) -> tuple[MetricRow, ...]:
+        """The README's table, row by row, without the process collector's own."""
+        metrics = (value for value in vars(self).values() if isinstance(value, MetricWrapperBase))
+        rows = [_describe(metric) for metric in metrics]
+        throttled = next(iter(_Throttling().describe()))
+        rows.append(MetricRow(throttled.name + "_total", throttled.type, (), throttled.documentation))
+        return tuple(rows)
+
+
+class PairObserver:
+    """The engine's `Observer` for one pair: label lookups are done once, not at every step."""
+
+    def __init__(self, metrics: Metrics, pair: str) -> None:
+        self._encode_seconds = metrics._encode_seconds.labels(pair)
+        self._step_seconds = metrics._step_seconds.labels(pair)
+        self._batch_rows = metrics._batch_rows.labels(pair)
+        self._first_token_seconds = metrics._first_token_seconds.labels(pair)
+        self._queue_seconds = metrics._queue_seconds.labels(pair)
+        self._source_tokens = metrics._source_tokens.labels(pair)
+        self._target_tokens = metrics._target_tokens.labels(pair)
+        self._segments = {reason: metrics._segments.labels(pair, reason.value) for reason in FinishReason}
+        self._cancelled = metrics._cancelled.labels(pair)
+        self._busy_seconds = metrics._busy_seconds.labels(pair)
+
+    def encoded(self, seconds: float, source_tokens: int, segments: int) -> None:
+        self._encode_seconds.observe(seconds)
+
+    def stepped(self, seconds: float, rows: int, tokens: int) -> None:
+        self._step_seconds.observe(seconds)
+        self._batch_rows.observe(rows)
+
+    def first_token(self, seconds: float) -> None:
+        self._first_token_seconds.observe(seconds)
+
+    def admitted(self, queue_wait_seconds: float) -> None:
+        self._queue_seconds.observe(queue_wait_seconds)
+
+    def finished(self, reason: FinishReason, source_tokens: int, target_tokens: int) -> None:
+        self._segments[reason].inc()
+        self._source_tokens.inc(source_tokens)
+        self._target_tokens.inc(target_tokens)
+
+    def cancelled(self) -> None:
+        self._cancelled.inc()
+
+    def busy(self, seconds: float) -> None:
+        self._busy_seconds.inc(seconds)
+
+
+class _Throttling(Collector):
+    """Read from the cgroup when scraped; 0 where there is none, so that the series exists everywhere."""
+
+    def describe(self) -> Iterator[Metric]:
+        yield CounterMetricFamily(
+            "dragoman_cpu_throttled_seconds", "Time for which the CPU quota stopped this container"
+        )
+
+    def collect(self) -> Iterator[Metric]:
+        family = next(self.describe())
+        assert isinstance(family, CounterMetricFamily)
+        family.add_metric([], cgroup.throttled_seconds() or 0.0)
+        yield family
+
+
+def _describe(metric: MetricWrapperBase) -> MetricRow:
+    family = next(iter(metric.describe()))
+    name = family.name + ("_total" if family.type == "counter" else "")
+    return MetricRow(name, family.type, metric._labelnames, family.documentation)
+
+
+def _total(counter: Counter, **labels: str) -> float:
+    samples = (sample for family in counter.collect() for sample in family.samples)
+    return sum(
+        sample.value
+        for sample in samples
+        if sample.name.endswith("_total") and labels.items() <= dict(sample.labels).items()
+    )
