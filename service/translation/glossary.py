@@ -1,0 +1,61 @@
+"""A request's own terms: where they stand in a text, and how their translations are written there.
+
+A term in lower case matches in any case, and its translation takes the case that the text has (gato, Gato, GATO). A
+term with a capital matches exactly as it is written. A term that is translated by itself is kept as the text has it.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from service.translation.patterns import Span, SpanKind
+
+_TOKEN = re.compile(r"\w+|[^\w\s]")
+
+
+@dataclass(frozen=True)
+class _Term:
+    regex: re.Pattern[str]
+    term: str
+    translation: str
+
+    def written_as(self, found: str) -> str:
+        """The translation in the case of the text that was found."""
+        if self.term.casefold() == self.translation.casefold():
+            return found if self.term.islower() else self.translation
+        if found.isupper() and not self.term.isupper() and sum(map(str.isalpha, found)) > 1:
+            return self.translation.upper()
+        if found[:1].isupper() and self.term[:1].islower():
+            return self.translation[:1].upper() + self.translation[1:]
+        return self.translation
+
+
+class Glossary:
+    def __init__(self, terms: Mapping[str, str]) -> None:
+        """Terms must not be blank (the translator refuses such a request)."""
+        self._by_first_token: dict[str, list[_Term]] = {}
+        for term, translation in sorted(terms.items(), key=lambda item: -len(item[0])):
+            first = _TOKEN.search(term)
+            assert first is not None, "a blank term"
+            self._by_first_token.setdefault(first.group().casefold(), []).append(_compile(term.strip(), translation))
+
+    def spans(self, text: str) -> Iterator[Span]:
+        """Matches from left to right; where several terms begin, the longest that matches."""
+        if not self._by_first_token:
+            return
+        for token in _TOKEN.finditer(text):
+            for term in self._by_first_token.get(token.group().casefold(), ()):
+                if match := term.regex.match(text, token.start()):
+                    yield Span(match.start(), match.end(), term.written_as(match.group()), SpanKind.GLOSSARY)
+                    break
+
+
+def _compile(term: str, translation: str) -> _Term:
+    words = r"\s+".join(map(re.escape, term.split()))
+    before = r"(?<!\w)" if re.match(r"\w", term) else ""
+    after = r"(?!\w)" if re.search(r"\w\Z", term) else ""
+    flags = re.IGNORECASE if term == term.lower() else 0
+    return _Term(re.compile(before + words + after, flags), term, translation)
+
+
+NO_GLOSSARY = Glossary({})

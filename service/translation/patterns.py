@@ -1,0 +1,246 @@
+"""Find what a translation must leave as it is: addresses, emoji, template variables, markup, paths, identifiers.
+
+Only finds spans; taking them out and putting them back is left to `placeholders.py`, the terms of a request's glossary
+to `glossary.py`. Every pattern is linear in the text: repetitions are bounded or possessive, and a lookbehind keeps a
+search from starting again in the middle of what it has just refused.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class SpanKind(StrEnum):
+    ADDRESS = "address"  # URLs, domains, e-mail addresses
+    EMOJI = "emoji"
+    VARIABLE = "variable"  # {name}, %s, ${HOME}
+    MARKUP = "markup"  # <b>, </b>, comments
+    ENTITY = "entity"
+    HANDLE = "handle"  # @someone, #something
+    PATH = "path"
+    CODE = "code"  # between backticks, or in an element whose text is not prose
+    BREAK = "break"  # block-level markup and blocks of code: no sentence runs across it
+    IDENTIFIER = "identifier"  # long numbers, serial numbers, telephone numbers
+    CONTROL = "control"  # control characters and marks of writing direction
+    GLOSSARY = "glossary"
+    UNKNOWN = "unknown"  # characters that the tokenizer does not know
+
+
+@dataclass(frozen=True)
+class Span:
+    """`text` stands in the translation for the characters from `start` to `end` of the source."""
+
+    start: int
+    end: int
+    text: str
+    kind: SpanKind
+
+
+@dataclass(frozen=True)
+class Pattern:
+    kind: SpanKind
+    regex: re.Pattern[str]
+    hints: tuple[str, ...]  # without any of these in the text there is no match, and no need to search
+    accept: Callable[[str], bool] | None = None
+    trim: bool = False  # closing punctuation belongs to the sentence
+
+
+_TAIL = r"[^\s<>\"“”«»`]"
+_TLD = r"(?:com|org|net|edu|gov|mil|info|biz|io|dev|app|ai)(?:\.[a-z]{2})?"
+_EXTENSION = (
+    r"(?:pdf|docx?|odt|rtf|xlsx?|ods|csv|tsv|pptx?|txt|md|json|ya?ml|toml|ini|cfg|conf|xml|html?|css|jsx?|tsx?|py|rb|rs|go|java|"
+    r"kt|c|h|cc|cpp|hpp|cs|php|sh|bat|ps1|sql|log|zip|tar|gz|tgz|7z|rar|iso|exe|dll|so|apk|deb|rpm|png|jpe?g|gif|svg|webp|bmp|"
+    r"tiff?|mp[34]|wav|ogg|flac|avi|mkv|mov|onnx|bin|epub|ttf|woff2?)"
+)
+_ATTRIBUTE = (
+    r"\s++(?:[\w:@.-]{1,60}+\s*+=\s*+(?:\"[^\"<>]{0,2000}+\"|'[^'<>]{0,2000}+'|[^\s\"'<>=`]{1,500}+)"
+    r"|(?:disabled|checked|selected|required|readonly|hidden|multiple|autofocus|async|defer|controls|loop|muted|open|novalidate)\b)"
+)
+_PICTURE = (
+    "[\u00a9\u00ae\u203c\u2049\u2122\u2139\u2190-\u21ff\u2300-\u23ff\u24c2\u2500-\u27bf\u2900-\u297f\u2b00-\u2bff\u3030\u303d"
+    "\u3297\u3299\U0001f000-\U0001f1e5\U0001f200-\U0001faff]"
+)
+_PICTURE_TAIL = "[\ufe0e\ufe0f]?[\U0001f3fb-\U0001f3ff]?[\U000e0020-\U000e007f]*"
+_EMOJI = (
+    f"(?:[\U0001f1e6-\U0001f1ff]{{1,2}}|[0-9#*]\ufe0f?\u20e3|{_PICTURE}{_PICTURE_TAIL}(?:\u200d(?:{_PICTURE}|[\u2640\u2642])"
+    f"{_PICTURE_TAIL})*)"
+)
+
+
+def _trimmed(text: str) -> str:
+    """An address without the punctuation of the sentence around it; brackets that it opens itself stay."""
+    while text:
+        last = text[-1]
+        opening = {")": "(", "]": "[", "}": "{"}.get(last)
+        if last in ".,;:!?'\"*_…’" or (opening and text.count(opening) < text.count(last)):
+            text = text[:-1]
+        else:
+            break
+    return text
+
+
+def _is_thousands(text: str) -> bool:
+    """1.234.567 and 1 234 567 are written otherwise in another language: the model's business."""
+    return re.fullmatch(r"\d{1,3}(?:([. ])\d{3})(?:\1\d{3})*", text) is not None
+
+
+def _is_identifier(token: str) -> bool:
+    digits = sum(character.isdigit() for character in token)
+    if not any(character.isalpha() for character in token):
+        return digits >= 5
+    if any("A" <= character <= "Z" for character in token):
+        return len(token) >= 4
+    return digits >= 2 and len(token) >= 8 and re.fullmatch(r"[0-9a-f-]+", token) is not None
+
+
+def _is_telephone(text: str) -> bool:
+    return (text[0] in "+(" or sum(character.isdigit() for character in text) >= 9) and not _is_thousands(text)
+
+
+def _pattern(
+    kind: SpanKind,
+    regex: str,
+    hints: str = "",
+    flags: int = 0,
+    accept: Callable[[str], bool] | None = None,
+    trim: bool = False,
+) -> Pattern:
+    return Pattern(kind, re.compile(regex, flags), tuple(hints.split()), accept, trim)
+
+
+PATTERNS: tuple[Pattern, ...] = (
+    _pattern(
+        SpanKind.ADDRESS,
+        rf"(?<![\w+.-])(?:[a-z][a-z0-9+.-]{{1,15}}://|mailto:|tel:|www\.){_TAIL}++",
+        ":// mailto: tel: www.",
+        re.IGNORECASE,
+        trim=True,
+    ),
+    _pattern(
+        SpanKind.ADDRESS,
+        rf"(?<![\w@.-])(?:[a-z0-9-]{{1,63}}\.){{1,5}}{_TLD}(?![\w@-])(?::\d{{2,5}})?(?:/{_TAIL}*+)?",
+        ".",
+        trim=True,
+    ),
+    _pattern(SpanKind.ADDRESS, r"(?<![\w.+%-])[\w.+%-]{1,64}+@[\w-]{1,63}+(?:\.[\w-]{1,63}+){1,5}", "@"),
+    _pattern(SpanKind.EMOJI, f"{_EMOJI}++"),
+    _pattern(SpanKind.EMOJI, r"(?<![\w:]):[a-z][a-z0-9_+-]{1,30}+:(?![\w:])", ":"),
+    _pattern(
+        SpanKind.VARIABLE,
+        r"(?:\{\{[^{}\n]{1,100}+\}\}|\{%[^{}\n]{1,100}?%\}|[$%#]\{[^{}\n]{1,100}+\}"
+        r"|\{(?:[^\W\d][\w.\[\]-]{0,60}+|\d{0,3})(?:[!:,][^{}\n]{0,40}+)?\})(?:/[\w.@%+=-]++)*+",
+        "{",
+        trim=True,
+    ),
+    _pattern(
+        SpanKind.VARIABLE,
+        r"%\([^\W\d]\w{0,60}+\)[#0 +-]{0,3}\d{0,3}(?:\.\d{1,3})?[sdifeEgGxXorc]"
+        r"|(?<!\d)%(?:\d{1,2}\$)?[#0+-]{0,3}\d{0,3}(?:\.\d{1,3})?(?:hh?|ll?|z)?[sdifeEgGxXoucr@](?!\w)|%%",
+        "%",
+    ),
+    _pattern(SpanKind.VARIABLE, r"(?<![\w$])\$[A-Za-z_]\w{0,60}+", "$"),
+    _pattern(
+        SpanKind.MARKUP,
+        rf"</?[A-Za-z][\w:.-]{{0,40}}+(?:{_ATTRIBUTE}){{0,30}}+\s*+/?>|</?\d{{1,3}}\s?/?>|<!--[^<>]{{0,2000}}?-->|<!DOCTYPE[^<>]{{0,200}}>",
+        "<",
+        re.IGNORECASE,
+    ),
+    _pattern(SpanKind.ENTITY, r"&(?:[A-Za-z][A-Za-z0-9]{1,31}+|#\d{1,7}+|#[xX][0-9A-Fa-f]{1,6}+);", "&"),
+    _pattern(
+        SpanKind.HANDLE,
+        r"(?<![\w@./])@[A-Za-z_]\w{0,49}+(?:[.-]\w{1,30}+){0,3}(?:@[\w-]{1,63}+(?:\.[\w-]{1,63}+){1,5})?",
+        "@",
+    ),
+    _pattern(SpanKind.HANDLE, r"(?<![\w&#/])#\w++", "#"),
+    _pattern(
+        SpanKind.PATH, r"(?<!\w)[A-Za-z]:\\[^\s<>\"|?*]*+|(?<![\\\w])\\\\[\w.-]{1,60}+\\[^\s<>\"|?*]++", "\\", trim=True
+    ),
+    _pattern(
+        SpanKind.PATH,
+        r"(?<![\w/.~:<])(?:(?:~|\.{1,2})/[\w.@%+=-]++(?:/[\w.@%+=-]++)*+|(?:/[\w.@%+=-]++){2,})/?",
+        "/",
+        trim=True,
+    ),
+    _pattern(
+        SpanKind.PATH,
+        rf"(?<![\w/.-])(?:[\w.-]{{1,80}}+/){{0,10}}+[\w-]{{1,80}}+(?:\.[\w-]{{1,20}}){{0,3}}\.{_EXTENSION}(?!\w)",
+        ".",
+    ),
+    _pattern(SpanKind.CODE, r"```.+?```|`[^`\n]{1,300}+`", "`", re.DOTALL),
+    _pattern(
+        SpanKind.IDENTIFIER,
+        r"(?<![\w.,-])[A-Za-z_-]{0,40}\d[A-Za-z0-9_-]*+(?!\w)(?:[.,]\d+(?!\w))*",
+        accept=_is_identifier,
+    ),
+    _pattern(
+        SpanKind.IDENTIFIER,
+        r"(?<![\w+.,])(?:\+\d{1,3}[ .-]?)?(?:\(\d{1,4}\)[ .-]?)?\d{2,5}(?:[ .-]\d{2,5}){1,4}(?![\w.,]?\d)",
+        accept=_is_telephone,
+    ),
+    _pattern(
+        SpanKind.IDENTIFIER,
+        r"(?<![\w.,])v?\d{1,4}(?:\.\d{1,5}){2,5}(?!\w)",
+        ".",
+        accept=lambda text: not _is_thousands(text),
+    ),
+    _pattern(
+        SpanKind.CONTROL,
+        "[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ufff9-\ufffc\ue000-\uf8ff\U000f0000-\U0010ffff]+",
+    ),
+)
+
+_BLOCK = re.compile(
+    r"</?(?:br|hr|p|div|h[1-6]|ul|ol|li|dl|dt|dd|table|thead|tbody|tfoot|tr|t[dh]|caption|section|article|header|footer|nav|aside|"
+    r"main|figure|figcaption|blockquote|pre|form|fieldset|option|select|title|head|body|html|script|style)\b|<!DOCTYPE|```",
+    re.IGNORECASE,
+)
+_RAW_OPEN = re.compile(r"<(script|style|code|kbd|samp|var)(?:\s[^<>]{0,2000})?>", re.IGNORECASE)
+
+
+def pattern_spans(text: str) -> Iterator[Span]:
+    """Every match of every pattern; matches of different patterns may overlap."""
+    for pattern in PATTERNS:
+        if not pattern.hints or any(hint in text for hint in pattern.hints):
+            yield from _matches(pattern, text)
+    if "</" in text:
+        yield from _raw_elements(text)
+
+
+def _matches(pattern: Pattern, text: str) -> Iterator[Span]:
+    for match in pattern.regex.finditer(text):
+        found = _trimmed(match.group()) if pattern.trim else match.group()
+        if found and (pattern.accept is None or pattern.accept(found)):
+            yield _span(match.start(), found, pattern.kind)
+
+
+def _raw_elements(text: str) -> Iterator[Span]:
+    """Elements whose content is not prose, as one span each: <script>…</script>."""
+    lowered = text.lower()
+    if len(lowered) != len(text):
+        return  # a character that grows in lower case would shift the positions; the tags alone are still protected
+    unclosed: set[str] = set()
+    position = 0
+    while match := _RAW_OPEN.search(text, position):
+        name, position = match.group(1).lower(), match.end()
+        close = -1 if name in unclosed else lowered.find(f"</{name}>", position)
+        if close < 0:
+            unclosed.add(name)
+            continue
+        position = close + len(name) + 3
+        yield _span(match.start(), text[match.start() : position], SpanKind.CODE)
+
+
+def _span(start: int, text: str, kind: SpanKind) -> Span:
+    if kind in (SpanKind.MARKUP, SpanKind.CODE) and _BLOCK.match(text):
+        kind = SpanKind.BREAK
+    return Span(start, start + len(text), text, kind)
+
+
+def without_overlaps(spans: Iterable[Span]) -> tuple[Span, ...]:
+    """Leftmost first, then longest; of equals the first given."""
+    chosen: list[Span] = []
+    for span in sorted(spans, key=lambda span: (span.start, -span.end)):
+        if not chosen or span.start >= chosen[-1].end:
+            chosen.append(span)
+    return tuple(chosen)

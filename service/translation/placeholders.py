@@ -1,0 +1,121 @@
+"""Take out what a model would break, and put it back: spans become numbered placeholders and return as they were.
+
+Numbers go into the token sequence as ids and are never parsed from text. This file only takes out, puts back and counts;
+what to do when a placeholder is lost is left to `decoding.py`, what is taken out to `patterns.py` and `glossary.py`.
+"""
+
+import re
+import unicodedata
+from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import replace
+
+from service.translation.glossary import NO_GLOSSARY, Glossary
+from service.translation.patterns import Span, SpanKind, pattern_spans, without_overlaps
+
+# A source as the tokenizer and the retries see it: text, and spans that were taken out of it.
+Chunk = str | Span
+# A translation as it comes from the tokenizer: text, and the numbers of placeholders.
+Part = str | int
+
+_TOKEN = re.compile(r"[\w\u0300-\u036f]+|[^\w\s\u0300-\u036f]+")
+
+
+def find_spans(
+    text: str, glossary: Glossary = NO_GLOSSARY, known_characters: AbstractSet[str] | None = None
+) -> tuple[Span, ...]:
+    """Everything to take out of `text`, in order, without overlaps; glossary terms win over patterns of the same extent."""
+    spans = without_overlaps([*glossary.spans(text), *pattern_spans(text)])
+    if known_characters is None or known_characters >= set(text):
+        return spans
+    return without_overlaps([*spans, *_unknown_spans(text, spans, known_characters)])
+
+
+def _unknown_spans(text: str, taken: Sequence[Span], known: AbstractSet[str]) -> Iterator[Span]:
+    """Words with characters that the tokenizer lacks: no model was taught them, so they are copied, not translated."""
+    position, pending = 0, None
+    for span in (*taken, None):
+        end = len(text) if span is None else span.start
+        for token in _TOKEN.finditer(text, position, end):
+            if known.issuperset(unicodedata.normalize("NFC", token.group())):
+                continue
+            found = Span(token.start(), token.end(), token.group(), SpanKind.UNKNOWN)
+            if pending and pending.end >= position and text[pending.end : found.start] in ("", " "):
+                pending = replace(pending, end=found.end, text=text[pending.start : found.end])
+                continue
+            if pending:
+                yield pending
+            pending = found
+        position = end if span is None else span.end
+    if pending:
+        yield pending
+
+
+def chunks_of(text: str, start: int, end: int, spans: Sequence[Span]) -> tuple[Chunk, ...]:
+    """The range as text and spans in turn; empty text is left out."""
+    chunks: list[Chunk] = []
+    for span in spans:
+        if start <= span.start and span.end <= end:
+            chunks += [text[start : span.start], span]
+            start = span.end
+    return tuple(chunk for chunk in (*chunks, text[start:end]) if chunk)
+
+
+def spans_of(chunks: Sequence[Chunk]) -> tuple[Span, ...]:
+    """The spans in order: the placeholder's number is the span's index here."""
+    return tuple(chunk for chunk in chunks if isinstance(chunk, Span))
+
+
+def numbered(chunks: Sequence[Chunk]) -> list[Part]:
+    """Chunks as the tokenizer takes them: a placeholder's number instead of each span."""
+    number = iter(range(len(chunks)))
+    return [next(number) if isinstance(chunk, Span) else chunk for chunk in chunks]
+
+
+def all_kept(parts: Sequence[Part], num_placeholders: int) -> bool:
+    """Whether every placeholder came back exactly once, and no other."""
+    return sorted(part for part in parts if isinstance(part, int)) == list(range(num_placeholders))
+
+
+def put_back(parts: Sequence[Part], chunks: Sequence[Chunk]) -> str:
+    """The translation with each span's text in its place; numbers that no span has vanish."""
+    spans = spans_of(chunks)
+    parts = [part for part in parts if (part < len(spans) if isinstance(part, int) else part)]
+    neighbours = _Neighbours(chunks)
+    text = ""
+    for index, part in enumerate(parts):
+        before = parts[index - 1] if index else ""
+        if neighbours.need_space(before, part):
+            text += " "
+        text += spans[part].text if isinstance(part, int) else part
+    return text
+
+
+class _Neighbours:
+    """What stood beside each span in the source: decides on a space where the model gave none.
+
+    A placeholder that met a word in the source without a space (`<b>word</b>`) may do so again; otherwise a word and a
+    placeholder that meet in the translation were meant to be apart.
+    """
+
+    def __init__(self, chunks: Sequence[Chunk]) -> None:
+        self.glued_before: set[int] = set()
+        self.glued_after: set[int] = set()
+        self.glued_pairs: set[tuple[int, int]] = set()
+        parts = numbered(chunks)
+        for left, right in zip(parts, parts[1:], strict=False):
+            if isinstance(left, int) and isinstance(right, int):
+                self.glued_pairs.add((left, right))
+            elif isinstance(left, str) and isinstance(right, int) and left[-1].isalnum():
+                self.glued_before.add(right)
+            elif isinstance(left, int) and isinstance(right, str) and right[0].isalnum():
+                self.glued_after.add(left)
+
+    def need_space(self, left: Part, right: Part) -> bool:
+        if isinstance(left, int):
+            if isinstance(right, int):
+                return (left, right) not in self.glued_pairs
+            return right[0].isalnum() and left not in self.glued_after
+        if isinstance(right, int) and left:
+            return left[-1].isalnum() and right not in self.glued_before
+        return False
