@@ -1,0 +1,75 @@
+"""What a run leaves on disk: the state to resume from, the best weights, and their average.
+
+last.pt            everything that the next update depends on; replaced atomically
+best/STEP.pt       the weights of the best validations
+model.safetensors  the average of those: the run's result
+"""
+
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from model.saved import SavedModelError, write_atomically
+
+
+@dataclass
+class Progress:
+    """Where a run stands. The order of batches follows from epoch and position alone."""
+
+    step: int = 0
+    epoch: int = 0
+    position: int = 0  # groups of batches done in this epoch
+    tokens: int = 0
+    seconds: float = 0.0
+    skipped: int = 0  # updates that were not finite
+    stale: int = 0  # validations since the best one
+    best: list[tuple[float, int]] = field(default_factory=list)  # (validation loss, step), best first
+
+
+def save_state(
+    path: Path, network: torch.nn.Module, optimizer: torch.optim.Optimizer, progress: Progress, config: dict[str, Any]
+) -> None:
+    state = {
+        "network": network.state_dict(),
+        "optimizer": optimizer.state_dict(),
+        "progress": asdict(progress),
+        "rng": torch.get_rng_state(),
+        "config": config,
+    }
+    write_atomically(path, lambda temporary: torch.save(state, temporary))
+
+
+def load_state(path: Path, config: dict[str, Any]) -> dict[str, Any]:
+    try:
+        state: dict[str, Any] = torch.load(path, weights_only=True)
+    except Exception as error:  # torch raises whatever its unpickler meets
+        raise SavedModelError(f"{path} is not a checkpoint that can be read: {error}") from error
+    different = [key for key, value in config.items() if state["config"].get(key) != value]
+    if different:
+        was, now = ({key: side.get(key) for key in different} for side in (state["config"], config))
+        raise SavedModelError(f"{path} belongs to another configuration: it has {was}, this run asks for {now}")
+    return state
+
+
+def keep_best(folder: Path, network: torch.nn.Module, progress: Progress, loss: float, count: int) -> None:
+    """Remember this validation's weights if they are among the best `count`; forget the one that falls out."""
+    ranked = sorted([*map(tuple, progress.best), (loss, progress.step)])
+    progress.best = ranked[:count]
+    if (loss, progress.step) in progress.best:
+        weights = {name: tensor.clone() for name, tensor in network.state_dict().items()}
+        write_atomically(folder / f"{progress.step}.pt", lambda temporary: torch.save(weights, temporary))
+    for _, step in ranked[count:]:
+        (folder / f"{step}.pt").unlink(missing_ok=True)
+
+
+def average(folder: Path, progress: Progress) -> dict[str, Tensor]:
+    """The mean of the best weights, each tensor summed in float64."""
+    assert progress.best, "nothing was validated yet"
+    total: dict[str, Tensor] = {}
+    for _, step in progress.best:
+        for name, tensor in torch.load(folder / f"{step}.pt", weights_only=True).items():
+            total[name] = total.get(name, torch.zeros_like(tensor, dtype=torch.float64)) + tensor
+    return {name: (tensor / len(progress.best)).float() for name, tensor in total.items()}

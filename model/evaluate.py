@@ -1,0 +1,270 @@
+"""Reference greedy and beam search in torch, and scores by sacrebleu. The product decodes in `service/engine`.
+
+Clear rather than fast: every step runs the whole decoder over the tokens so far. What it computes is the definition
+that the exported graphs and the engine are tested against.
+
+    dragoman-evaluate runs/pt-en/model.safetensors test.pt test.en --beam 4
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import sacrebleu
+import torch
+import typer
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+from torch import Tensor
+
+from model.batches import pad
+from model.corpus import CorpusError, read_pairs
+from model.saved import SavedModel, SavedModelError, load_model
+from model.tokenizer import BOS_ID, EOS_ID
+from model.transformer import Transformer, source_mask
+
+DEFAULT_ALPHA = 0.6
+LENGTH_BUCKETS = (10, 20, 40)  # source words; the last bucket holds what is longer
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    ids: list[int]  # without bos and eos
+    log_probs: list[float]  # of every generated token, eos included
+    score: float
+    finished: bool  # ended by eos, not by the limit
+
+
+def length_penalty(num_tokens: int, alpha: float) -> float:
+    return float(((5 + num_tokens) / 6) ** alpha)
+
+
+def default_limit(source: Sequence[int], config_limit: int = 512) -> int:
+    return min(3 * len(source) + 10, config_limit - 1)
+
+
+@torch.inference_mode()
+def greedy(
+    network: Transformer, sources: Sequence[Sequence[int]], max_new_tokens: Sequence[int], alpha: float = DEFAULT_ALPHA
+) -> list[Hypothesis]:
+    source = pad(sources)  # [B, S]
+    mask = source_mask(source)
+    memory = network.encode(source, mask)  # [B, S, d]
+    target = torch.full((len(sources), 1), BOS_ID)  # [B, 1 + generated]
+    chosen: list[list[float]] = [[] for _ in sources]
+    live = torch.ones(len(sources), dtype=torch.bool)
+    limits = torch.tensor(max_new_tokens)
+    for step in range(int(limits.max())):
+        log_probs = network.logits(network.decode(target, memory, mask)[:, -1]).log_softmax(-1)  # [B, V]
+        best, ids = log_probs.max(-1)
+        for row in live.nonzero().flatten().tolist():
+            chosen[row].append(float(best[row]))
+        target = torch.cat([target, ids[:, None]], 1)
+        live &= (ids != EOS_ID) & (step + 1 < limits)
+        if not live.any():
+            break
+    return [
+        _greedy_hypothesis(row, log_probs, alpha) for row, log_probs in zip(target[:, 1:].tolist(), chosen, strict=True)
+    ]
+
+
+def _greedy_hypothesis(ids: list[int], log_probs: list[float], alpha: float) -> Hypothesis:
+    ids = ids[: len(log_probs)]
+    finished = ids[-1] == EOS_ID
+    score = sum(log_probs) / length_penalty(len(ids), alpha)
+    return Hypothesis(ids[:-1] if finished else ids, log_probs, score, finished)
+
+
+@dataclass(frozen=True)
+class _Live:
+    ids: list[int]
+    log_probs: list[float]
+    total: float
+
+
+@torch.inference_mode()
+def beam(
+    network: Transformer,
+    sources: Sequence[Sequence[int]],
+    max_new_tokens: Sequence[int],
+    beam_size: int = 4,
+    alpha: float = DEFAULT_ALPHA,
+) -> list[list[Hypothesis]]:
+    """For every source its hypotheses, best first."""
+    return [_beam_one(network, s, limit, beam_size, alpha) for s, limit in zip(sources, max_new_tokens, strict=True)]
+
+
+def _beam_one(network: Transformer, source: Sequence[int], limit: int, size: int, alpha: float) -> list[Hypothesis]:
+    memory = network.encode(torch.tensor([list(source)]), None)  # [1, S, d]
+    live, done = [_Live([], [], 0.0)], []
+    for _ in range(limit):
+        target = torch.tensor([[BOS_ID, *hypothesis.ids] for hypothesis in live])  # [live, T]
+        hidden = network.decode(target, memory.expand(len(live), -1, -1), None)[:, -1]
+        live, ended = _advance(live, network.logits(hidden).log_softmax(-1), size, alpha)
+        done += ended
+        if len(done) >= size:
+            break
+    unfinished = [_unfinished(h, alpha) for h in live] if len(done) < size else []
+    ranked = sorted(done, key=lambda h: -h.score) + sorted(unfinished, key=lambda h: -h.score)
+    return ranked[:size]
+
+
+def _unfinished(live: _Live, alpha: float) -> Hypothesis:
+    return Hypothesis(live.ids, live.log_probs, live.total / length_penalty(len(live.log_probs), alpha), False)
+
+
+def _advance(live: list[_Live], log_probs: Tensor, size: int, alpha: float) -> tuple[list[_Live], list[Hypothesis]]:
+    """log_probs [live, V]: of the best 2 x size continuations, those in eos end, the others live on."""
+    values, ids = log_probs.topk(min(2 * size, log_probs.shape[-1]))  # [live, 2 x size]
+    candidates = [
+        (live[row].total + float(values[row, rank]), row, rank)
+        for row in range(len(live))
+        for rank in range(values.shape[1])
+    ]
+    candidates.sort(key=lambda candidate: (-candidate[0], candidate[1], candidate[2]))
+    following: list[_Live] = []
+    ended: list[Hypothesis] = []
+    for place, (total, row, rank) in enumerate(candidates[: 2 * size]):
+        token, log_prob = int(ids[row, rank]), float(values[row, rank])
+        steps = [*live[row].log_probs, log_prob]
+        if token != EOS_ID and len(following) < size:
+            following.append(_Live([*live[row].ids, token], steps, total))
+        elif token == EOS_ID and place < size:
+            ended.append(Hypothesis(live[row].ids, steps, total / length_penalty(len(steps), alpha), True))
+    return following, ended
+
+
+def translate(
+    saved: SavedModel, texts: Sequence[str], pair: dict[str, Any], beam_size: int, rows: int = 128
+) -> Iterator[tuple[int, Hypothesis]]:
+    """(index, best hypothesis) of every text, in an order that pads little."""
+    prefix = list(pair["source_prefix_ids"])
+    sources = [prefix + ids + [EOS_ID] for ids in saved.tokenizer.encode_batch(texts)]
+    order = sorted(range(len(texts)), key=lambda i: len(sources[i]))
+    for start in range(0, len(order), rows):
+        chunk = order[start : start + rows]
+        batch = [sources[i] for i in chunk]
+        limits = [default_limit(ids, saved.config.max_positions) for ids in batch]
+        if beam_size == 1:
+            best = greedy(saved.network, batch, limits)
+        else:
+            best = [hypotheses[0] for hypotheses in beam(saved.network, batch, limits, beam_size)]
+        yield from zip(chunk, best, strict=True)
+
+
+def find_pair(saved: SavedModel, name: str | None) -> dict[str, Any]:
+    names = {f"{pair['source']}-{pair['target']}": pair for pair in saved.pairs}
+    if name is None and len(names) == 1:
+        return saved.pairs[0]
+    if name not in names:
+        raise CorpusError(f"this model translates {', '.join(names)}; name one of them with --pair")
+    return names[name]
+
+
+def score(hypotheses: Sequence[str], references: Sequence[str]) -> dict[str, Any]:
+    bleu, chrf = sacrebleu.metrics.BLEU(), sacrebleu.metrics.CHRF()
+    return {
+        "sentences": len(hypotheses),
+        "bleu": round(bleu.corpus_score(hypotheses, [references]).score, 2),
+        "chrf": round(chrf.corpus_score(hypotheses, [references]).score, 2),
+        "bleu_signature": str(bleu.get_signature()),
+        "chrf_signature": str(chrf.get_signature()),
+    }
+
+
+def score_by_length(
+    sources: Sequence[str], hypotheses: Sequence[str], references: Sequence[str]
+) -> dict[str, dict[str, Any]]:
+    buckets: dict[str, list[int]] = {f"up to {limit} words": [] for limit in LENGTH_BUCKETS} | {"longer": []}
+    names = list(buckets)
+    for i, source in enumerate(sources):
+        words = len(source.split())
+        buckets[names[sum(words > limit for limit in LENGTH_BUCKETS)]].append(i)
+    return {
+        name: score([hypotheses[i] for i in members], [references[i] for i in members])
+        for name, members in buckets.items()
+        if members
+    }
+
+
+def worst(
+    sources: Sequence[str], hypotheses: Sequence[str], references: Sequence[str], count: int
+) -> list[dict[str, Any]]:
+    chrf = [sacrebleu.sentence_chrf(h, [r]).score for h, r in zip(hypotheses, references, strict=True)]
+    order = sorted(range(len(chrf)), key=lambda i: chrf[i])[:count]
+    return [
+        {"chrf": round(chrf[i], 1), "source": sources[i], "translation": hypotheses[i], "reference": references[i]}
+        for i in order
+    ]
+
+
+def evaluate(
+    saved: SavedModel,
+    pairs: Sequence[tuple[str, str]],
+    pair: dict[str, Any],
+    beam_size: int,
+    num_worst: int = 10,
+    quiet: bool = False,
+) -> dict[str, Any]:
+    sources, references = [a for a, _ in pairs], [b for _, b in pairs]
+    texts = [""] * len(pairs)
+    results = translate(saved, sources, pair, beam_size)
+    for i, hypothesis in track(
+        results, f"beam {beam_size}", total=len(pairs), console=Console(stderr=True), disable=quiet
+    ):
+        texts[i] = saved.tokenizer.decode(hypothesis.ids)
+    return {
+        "beam": beam_size,
+        **score(texts, references),
+        "by_length": score_by_length(sources, texts, references),
+        "worst": worst(sources, texts, references, num_worst),
+    }
+
+
+def show(report: dict[str, Any], console: Console) -> None:
+    table = Table(title=f"beam {report['beam']}: BLEU {report['bleu']}, chrF {report['chrf']}")
+    for column in ("source length", "sentences", "BLEU", "chrF"):
+        table.add_column(column)
+    for name, row in report["by_length"].items():
+        table.add_row(name, str(row["sentences"]), str(row["bleu"]), str(row["chrf"]))
+    console.print(table, f"{report['bleu_signature']}\n{report['chrf_signature']}", sep="\n")
+    for row in report["worst"]:
+        console.print(
+            f"chrF {row['chrf']:5.1f}  {row['source']}\n  got  {row['translation']}\n  want {row['reference']}",
+            markup=False,
+        )
+
+
+def run(
+    model: Annotated[Path, typer.Argument(help="a saved model, .safetensors")],
+    source: Annotated[Path, typer.Argument(help="source sentences, one a line; or a .tsv with both sides")],
+    reference: Annotated[Path | None, typer.Argument(help="their translations, one a line")] = None,
+    pair: Annotated[str | None, typer.Option(help="for a model of several pairs: which one, such as pt-en")] = None,
+    beams: Annotated[list[int], typer.Option("--beam", help="beam size; may be given several times")] = [1, 4],  # noqa: B006
+    limit: Annotated[int | None, typer.Option(help="score only the first N sentences")] = None,
+    threads: Annotated[int, typer.Option(help="threads of torch")] = 1,
+    worst_sentences: Annotated[int, typer.Option("--worst", help="how many of the worst to show")] = 10,
+    out: Annotated[Path | None, typer.Option("--json", help="also write the report here")] = None,
+) -> None:
+    """Score a trained model with sacrebleu: BLEU and chrF, by source length, and the worst sentences."""
+    torch.set_num_threads(threads)
+    console = Console(stderr=True)
+    try:
+        saved = load_model(model)
+        pairs = read_pairs([source] if reference is None else [source, reference])[:limit]
+        chosen = find_pair(saved, pair)
+    except (CorpusError, SavedModelError) as error:
+        console.print(f"[red]{error}", soft_wrap=True)
+        raise typer.Exit(1) from error
+    reports = [evaluate(saved, pairs, chosen, size, worst_sentences) for size in beams]
+    for report in reports:
+        show(report, Console())
+    if out is not None:
+        out.write_text(json.dumps(reports, ensure_ascii=False, indent=1))
+
+
+def main() -> None:
+    typer.run(run)

@@ -1,0 +1,232 @@
+"""`dragoman-train`: bring your own two files or a TSV, get a checkpoint and a score. The loop is in `trainer.py`.
+
+    dragoman-train runs/pt-en --languages pt,en --pair pt-en --corpus train.pt,train.en --valid valid.pt,valid.en
+    torchrun --nproc-per-node 2 -m model.train runs/pt-en ... (the same arguments)
+
+A run folder that holds a checkpoint is resumed.
+"""
+
+import ctypes
+import random
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import torch
+import typer
+from rich.console import Console
+
+from model.batches import Batches, Direction, directions
+from model.config import PRESETS, TrainConfig, preset
+from model.corpus import Corpus, CorpusError, CorpusSpec, Pair, filter_pairs, read_pairs, tokenize
+from model.saved import SavedModel, SavedModelError, load_model, write_atomically
+from model.tokenizer import Tokenizer, train_tokenizer
+from model.trainer import Trainer, TrainingError
+from model.transformer import Transformer
+from model.workers import Workers
+
+TOKENIZER_LINES_PER_CORPUS = 200_000
+
+
+@dataclass(frozen=True)
+class Text:
+    """One corpus as read: what is left of it after filtering."""
+
+    spec: CorpusSpec
+    pairs: list[Pair]
+
+
+def read_texts(specs: list[str], console: Console) -> list[Text]:
+    texts = []
+    for spec in map(CorpusSpec.parse, specs):
+        pairs, dropped = filter_pairs(read_pairs(spec.files))
+        reasons = ", ".join(f"{count} {reason}" for reason, count in dropped.most_common()) or "nothing"
+        console.print(f"{' + '.join(path.name for path in spec.files)}: {len(pairs)} pairs, dropped {reasons}")
+        if not pairs:
+            raise CorpusError(f"no pair of {spec.files[0]} is left after filtering")
+        texts.append(Text(spec, pairs))
+    return texts
+
+
+def find_tokenizer(
+    folder: Path, given: Path | None, texts: list[Text], vocab_size: int, languages: list[str]
+) -> Tokenizer:
+    """The one given, the run's own, or a new one learned from the text."""
+    own = folder / "tokenizer.model"
+    if given is not None or own.exists():
+        try:
+            return Tokenizer((given or own).read_bytes())
+        except (OSError, RuntimeError) as error:
+            raise CorpusError(f"{given or own} is not a SentencePiece model: {error}") from error
+    rng = random.Random(1)
+    lines = [side for text in texts for pair in text.pairs[:TOKENIZER_LINES_PER_CORPUS] for side in pair]
+    rng.shuffle(lines)
+    try:
+        model = train_tokenizer(lines, vocab_size, languages)
+    except ValueError as error:
+        raise CorpusError(f"{error}; ask for fewer pieces with --vocab-size") from error
+    write_atomically(own, lambda temporary: temporary.write_bytes(model) and None)
+    return Tokenizer(model)
+
+
+def new_model(
+    init: Path | None, tokenizer: Tokenizer, preset_name: str, changes: dict[str, object], ways: list[Direction]
+) -> SavedModel:
+    pairs = [{"source": d.source, "target": d.target, "source_prefix_ids": list(d.prefix_ids)} for d in ways]
+    if init is None:
+        config = preset(preset_name, vocab_size=tokenizer.vocab_size, **changes)
+        return SavedModel(Transformer(config), tokenizer, pairs, {"preset": preset_name})
+    saved = load_model(init)
+    if saved.tokenizer.model != tokenizer.model:
+        raise SavedModelError(f"{init} was trained with another tokenizer than this run's; start a new run folder")
+    return SavedModel(saved.network, tokenizer, pairs, {"preset": preset_name, "initialized_from": saved.training})
+
+
+def parse_pairs(pairs: list[str], languages: list[str]) -> list[tuple[str, str]]:
+    parsed = []
+    for pair in pairs:
+        source, _, target = pair.partition("-")
+        if {source, target} != set(languages):
+            raise CorpusError(f"pair {pair!r} does not join the languages of the corpora, {' and '.join(languages)}")
+        parsed.append((source, target))
+    return parsed
+
+
+def keep_freed_memory() -> None:
+    """Let glibc reuse the large blocks of a batch instead of returning them to the kernel: a fifth faster on CPU."""
+    if sys.platform != "linux":
+        return
+    try:
+        libc = ctypes.CDLL("libc.so.6")
+        trim_threshold, mmap_max = -1, -4
+        libc.mallopt(mmap_max, 0)
+        libc.mallopt(trim_threshold, 2**31 - 1)
+    except (OSError, AttributeError):  # another C library: slower, not wrong
+        return
+
+
+def build_trainer(
+    folder: Path,
+    languages: list[str],
+    pairs: list[str],
+    corpora: list[str],
+    valid: str,
+    tokenizer_path: Path | None,
+    init: Path | None,
+    preset_name: str,
+    changes: dict[str, object],
+    config: TrainConfig,
+    console: Console,
+) -> Trainer:
+    texts, valid_text = read_texts(corpora, console), read_texts([valid], console)[0]
+    if init is not None and tokenizer_path is None and not (folder / "tokenizer.model").exists():
+        model = load_model(init).tokenizer.model
+        write_atomically(folder / "tokenizer.model", lambda temporary: temporary.write_bytes(model) and None)
+    vocab_size = int(str(changes.pop("vocab_size", None) or PRESETS[preset_name].vocab_size))
+    tokenizer = find_tokenizer(folder, tokenizer_path, texts, vocab_size, languages)
+    ways = directions(parse_pairs(pairs, languages), (languages[0], languages[1]), tokenizer)
+    torch.manual_seed(config.seed)
+    saved = new_model(init, tokenizer, preset_name, changes, ways)
+    saved.training.update(train_config=config.to_dict(), corpora=corpora_facts(texts))
+    encoded = [tokenize(text.pairs, text.spec, tokenizer, config.placeholder_fraction, config.seed) for text in texts]
+    valid_corpus = tokenize(valid_text.pairs, valid_text.spec, tokenizer, 0.0, config.seed)
+    flip = ways[0].swapped
+    return Trainer(
+        folder,
+        saved,
+        _batches(encoded, ways, config),
+        Batches([valid_corpus], ways, config.batch_tokens, seed=config.seed),
+        [(b, a) if flip else (a, b) for a, b in valid_text.pairs],
+        config,
+        Workers(),
+        console,
+    )
+
+
+def _batches(corpora: list[Corpus], ways: list[Direction], config: TrainConfig) -> Batches:
+    return Batches(corpora, ways, config.batch_tokens, config.join_fraction, config.max_tokens, config.seed)
+
+
+def corpora_facts(texts: list[Text]) -> list[dict[str, object]]:
+    return [
+        {
+            "files": [path.name for path in text.spec.files],
+            "pairs": len(text.pairs),
+            "weight": text.spec.weight,
+            "machine_made": text.spec.machine,
+        }
+        for text in texts
+    ]
+
+
+def run(
+    folder: Annotated[Path, typer.Argument(help="the run: checkpoints, curve and model are kept here")],
+    corpus: Annotated[
+        list[str], typer.Option(help="a.pt,a.en or a.tsv; modifiers ;weight=N ;machine=LANGUAGE; repeatable")
+    ],
+    valid: Annotated[str, typer.Option(help="held-out text, in the same form")],
+    languages: Annotated[str, typer.Option(help="the languages of the two sides, such as pt,en")],
+    pair: Annotated[
+        list[str], typer.Option(help="what to learn, such as pt-en; twice for both directions in one model")
+    ],
+    preset_name: Annotated[str, typer.Option("--preset", help=", ".join(PRESETS))] = "small",
+    tokenizer: Annotated[Path | None, typer.Option(help="use this SentencePiece model instead of learning one")] = None,
+    vocab_size: Annotated[int | None, typer.Option(help="pieces of a new tokenizer")] = None,
+    init: Annotated[Path | None, typer.Option(help="start from these weights, with a fresh optimizer")] = None,
+    dropout: Annotated[float | None, typer.Option()] = None,
+    batch_tokens: Annotated[int, typer.Option()] = TrainConfig.batch_tokens,
+    accumulate: Annotated[int, typer.Option()] = TrainConfig.accumulate,
+    max_steps: Annotated[int, typer.Option()] = TrainConfig.max_steps,
+    peak_lr: Annotated[float, typer.Option()] = TrainConfig.peak_lr,
+    warmup_steps: Annotated[int, typer.Option()] = TrainConfig.warmup_steps,
+    cooldown_steps: Annotated[int, typer.Option()] = TrainConfig.cooldown_steps,
+    validate_every: Annotated[int, typer.Option()] = TrainConfig.validate_every,
+    patience: Annotated[int, typer.Option()] = TrainConfig.patience,
+    average: Annotated[int, typer.Option()] = TrainConfig.average,
+    join_fraction: Annotated[float, typer.Option()] = TrainConfig.join_fraction,
+    placeholder_fraction: Annotated[float, typer.Option()] = TrainConfig.placeholder_fraction,
+    checkpoint_seconds: Annotated[float, typer.Option()] = TrainConfig.checkpoint_seconds,
+    seed: Annotated[int, typer.Option()] = TrainConfig.seed,
+    threads: Annotated[int, typer.Option(help="threads of this process")] = 1,
+) -> None:
+    """Train a Transformer on parallel text. Started again with the same folder, it resumes."""
+    console = Console(stderr=True, soft_wrap=True)
+    torch.set_num_threads(threads)
+    keep_freed_memory()
+    try:
+        config = TrainConfig(
+            batch_tokens=batch_tokens,
+            accumulate=accumulate,
+            max_steps=max_steps,
+            peak_lr=peak_lr,
+            warmup_steps=warmup_steps,
+            cooldown_steps=cooldown_steps,
+            validate_every=validate_every,
+            patience=patience,
+            average=average,
+            join_fraction=join_fraction,
+            placeholder_fraction=placeholder_fraction,
+            checkpoint_seconds=checkpoint_seconds,
+            seed=seed,
+        )
+        changes = {key: value for key, value in (("dropout", dropout), ("vocab_size", vocab_size)) if value is not None}
+        trainer = build_trainer(
+            folder, languages.split(","), pair, corpus, valid, tokenizer, init, preset_name, changes, config, console
+        )
+        if trainer.resume():
+            console.print(f"resumed at update {trainer.progress.step}")
+        result = trainer.run()
+    except (CorpusError, SavedModelError, TrainingError, ValueError) as error:
+        console.print(f"[red]{error}")
+        raise typer.Exit(1) from error
+    if result is not None:
+        console.print(f"saved {result}")
+
+
+def main() -> None:
+    typer.run(run)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,207 @@
+"""The training loop: schedule, accumulation, guards, validation, checkpoints. The command line is in `train.py`.
+
+The loss is summed over target tokens and divided by the number of them in
+the whole update, over all passes and processes: two processes compute the gradient of one with twice the batch.
+"""
+
+import math
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from rich.console import Console
+
+from model.batches import Batch, Batches
+from model.checkpoint import Progress, average, keep_best, load_state, save_state
+from model.config import TrainConfig
+from model.curve import Curve
+from model.evaluate import evaluate
+from model.meter import Meter
+from model.saved import SavedModel, save_model
+from model.tokenizer import PAD_ID
+from model.transformer import Transformer
+from model.workers import Workers
+
+MAX_SKIPPED_IN_A_ROW = 10
+LOG_EVERY = 20
+VALIDATION_SENTENCES_SCORED = 200
+
+
+class TrainingError(Exception):
+    """Training cannot go on; the message says why."""
+
+
+def learning_rate(step: int, config: TrainConfig) -> float:
+    """Linear warm-up, inverse square root, and a linear fall to zero at the end if a cool-down is asked for."""
+    rate = config.peak_lr * min(step / config.warmup_steps, math.sqrt(config.warmup_steps / step))
+    if config.cooldown_steps:
+        rate *= min(1.0, (config.max_steps - step + 1) / config.cooldown_steps)
+    return max(rate, 0.0)
+
+
+def summed_loss(network: Transformer, batch: Batch, label_smoothing: float) -> torch.Tensor:
+    hidden = network(batch.source, batch.target_in)  # [B, T, d]
+    real = batch.target_out != PAD_ID  # no work on padding in the output layer
+    logits = network.logits(hidden[real])  # [tokens, V]
+    return F.cross_entropy(logits, batch.target_out[real], label_smoothing=label_smoothing, reduction="sum")
+
+
+@dataclass
+class Trainer:
+    folder: Path
+    saved: SavedModel  # the network that is trained, its tokenizer, and what will be told about it
+    batches: Batches
+    valid: Batches
+    valid_pairs: list[tuple[str, str]]  # for BLEU: source, reference of the first pair
+    config: TrainConfig
+    workers: Workers
+    console: Console
+
+    def __post_init__(self) -> None:
+        self.network = self.saved.network
+        self.optimizer = torch.optim.Adam(self.network.parameters(), betas=(0.9, 0.98), eps=1e-9, fused=True)
+        self.progress = Progress()
+        self.skipped_in_a_row = 0
+
+    def resume(self) -> bool:
+        path = self.folder / "last.pt"
+        if not path.exists():
+            return False
+        state = load_state(path, self.network.config.to_dict())
+        self.network.load_state_dict(state["network"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.progress = Progress(**state["progress"])
+        torch.set_rng_state(state["rng"])
+        return True
+
+    def checkpoint(self) -> None:
+        if self.workers.is_first:
+            save_state(
+                self.folder / "last.pt", self.network, self.optimizer, self.progress, self.network.config.to_dict()
+            )
+
+    def groups(self) -> Iterator[list[Batch]]:
+        """This process's batches of every update, from where the run stands, epoch after epoch."""
+        together = self.workers.size * self.config.accumulate
+        while True:
+            epoch = self.batches.epoch(self.progress.epoch)
+            if len(epoch) < together:
+                raise TrainingError(
+                    f"the corpus makes only {len(epoch)} batches, one update needs {together}: "
+                    "make batch_tokens or accumulate smaller"
+                )
+            for start in range(self.progress.position * together, len(epoch) - together + 1, together):
+                self.progress.position += 1
+                mine = range(start + self.workers.rank, start + together, self.workers.size)
+                yield [self.batches.batch(epoch[i]) for i in mine]
+            self.progress.epoch, self.progress.position = self.progress.epoch + 1, 0
+
+    def update(self, group: list[Batch]) -> float:
+        """One optimizer step; returns the loss per target token, or NaN when the update was skipped."""
+        self.network.train()
+        total, target_tokens, tokens = 0.0, 0, 0
+        for batch in group:
+            loss = summed_loss(self.network, batch, self.config.label_smoothing)
+            loss.backward()
+            total, target_tokens, tokens = (
+                total + float(loss.detach()),
+                target_tokens + batch.num_target_tokens,
+                tokens + batch.num_tokens,
+            )
+        total, target_tokens, tokens = self.workers.sum_gradients(self.network, total, target_tokens, tokens)  # type: ignore[assignment]
+        for parameter in self.network.parameters():
+            if parameter.grad is not None:
+                parameter.grad.div_(target_tokens)
+        norm = torch.nn.utils.clip_grad_norm_(self.network.parameters(), self.config.clip_norm)
+        finite = math.isfinite(total) and bool(norm.isfinite())
+        self._guard(finite)
+        self.progress.step, self.progress.tokens = self.progress.step + 1, self.progress.tokens + int(tokens)
+        if finite:
+            for parameters in self.optimizer.param_groups:
+                parameters["lr"] = learning_rate(self.progress.step, self.config)
+            self.optimizer.step()
+        self.optimizer.zero_grad()
+        return total / target_tokens if finite else math.nan
+
+    def _guard(self, finite: bool) -> None:
+        """A batch may overflow once; a network that only gives NaN must not overwrite good checkpoints."""
+        self.skipped_in_a_row = 0 if finite else self.skipped_in_a_row + 1
+        self.progress.skipped += not finite
+        if self.skipped_in_a_row >= MAX_SKIPPED_IN_A_ROW:
+            raise TrainingError(
+                f"{MAX_SKIPPED_IN_A_ROW} updates in a row were not finite; the last good checkpoint is kept: "
+                "resume with a smaller --peak-lr"
+            )
+
+    @torch.inference_mode()
+    def validation_loss(self) -> float:
+        self.network.eval()
+        total, tokens = 0.0, 0
+        for items in self.valid.epoch(0):
+            batch = self.valid.batch(items)
+            total += float(summed_loss(self.network, batch, 0.0))
+            tokens += batch.num_target_tokens
+        return total / tokens
+
+    def validate(self, curve: Curve) -> None:
+        """Only the first process looks; its verdict (`stale`) is shared by `run`."""
+        loss = self.validation_loss()
+        self.progress.stale = (
+            0 if not self.progress.best or loss < self.progress.best[0][0] else self.progress.stale + 1
+        )
+        keep_best(self.folder / "best", self.network, self.progress, loss, self.config.average)
+        scored = evaluate(
+            self.saved, self.valid_pairs[:VALIDATION_SENTENCES_SCORED], self.saved.pairs[0], 1, 0, quiet=True
+        )
+        curve.add(step=self.progress.step, valid_loss=loss, valid_bleu=scored["bleu"], seconds=self.progress.seconds)
+        curve.draw()
+        self.console.print(
+            f"update {self.progress.step}: validation loss {loss:.4f}, BLEU {scored['bleu']} on {scored['sentences']}"
+        )
+        self.checkpoint()
+
+    def publish(self) -> Path:
+        """The average of the best weights as a saved model."""
+        live = {name: tensor.clone() for name, tensor in self.network.state_dict().items()}
+        self.network.load_state_dict(average(self.folder / "best", self.progress))
+        training = self.saved.training | {"updates": self.progress.step, "tokens": self.progress.tokens}
+        training |= {
+            "seconds": round(self.progress.seconds),
+            "averaged_updates": [step for _, step in self.progress.best],
+        }
+        path = self.folder / "model.safetensors"
+        save_model(path, SavedModel(self.network, self.saved.tokenizer, self.saved.pairs, training))
+        self.network.load_state_dict(live)
+        return path
+
+    def run(self) -> Path | None:
+        """Train to the end, or until validation stops getting better; returns the saved model."""
+        curve = Curve(self.folder, self.progress.step) if self.workers.is_first else None
+        with Meter(self.console, self.config.max_steps, self.progress, visible=self.workers.is_first) as meter:
+            saved_at = time.monotonic()
+            for group in self.groups():
+                if self.progress.step >= self.config.max_steps or self.progress.stale >= self.config.patience:
+                    break
+                loss = self.update(group)
+                meter.show(loss)
+                if curve and self.progress.step % LOG_EVERY == 0:
+                    rate = learning_rate(self.progress.step, self.config)
+                    curve.add(step=self.progress.step, loss=loss, lr=rate, tokens_per_second=meter.tokens_per_second())
+                if self._validation_due():
+                    self._validate_together(curve)
+                if time.monotonic() - saved_at > self.config.checkpoint_seconds:
+                    self.checkpoint()
+                    saved_at = time.monotonic()
+        self.checkpoint()
+        return self.publish() if self.workers.is_first and self.progress.best else None
+
+    def _validation_due(self) -> bool:
+        return self.progress.step % self.config.validate_every == 0 or self.progress.step == self.config.max_steps
+
+    def _validate_together(self, curve: Curve | None) -> None:
+        if curve:
+            self.validate(curve)
+        self.progress.stale = self.workers.share(self.progress.stale)

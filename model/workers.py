@@ -1,0 +1,42 @@
+"""The processes that train together. Started by torchrun, or alone; the loop does not know which."""
+
+import os
+
+import torch
+import torch.distributed as dist
+
+from model.transformer import Transformer
+
+
+class Workers:
+    """The processes that train together; alone when not started by torchrun."""
+
+    def __init__(self) -> None:
+        self.size, self.rank = int(os.environ.get("WORLD_SIZE", 1)), int(os.environ.get("RANK", 0))
+        if self.size > 1 and not dist.is_initialized():
+            dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
+
+    @property
+    def is_first(self) -> bool:
+        return self.rank == 0
+
+    def sum_gradients(self, network: Transformer, *totals: float) -> list[float]:
+        """Add up everyone's gradients in place, and a few numbers along with them, in one message."""
+        if self.size == 1:
+            return list(totals)
+        parameters = [p for p in network.parameters() if p.grad is not None]
+        flat = torch.cat([p.grad.flatten() for p in parameters] + [torch.tensor(totals)])  # type: ignore[union-attr]
+        dist.all_reduce(flat)
+        position = 0
+        for p in parameters:
+            p.grad.copy_(flat[position : position + p.numel()].view_as(p))  # type: ignore[union-attr]
+            position += p.numel()
+        return [float(total) for total in flat[position:]]
+
+    def share(self, number: int) -> int:
+        """What the first process says, to all."""
+        if self.size == 1:
+            return number
+        message = torch.tensor(number)
+        dist.broadcast(message, 0)
+        return int(message)
