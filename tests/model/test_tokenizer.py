@@ -1,0 +1,63 @@
+"""Text survives: whatever goes in comes out, and control symbols are never parsed from text."""
+
+import unicodedata
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from model.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID, Tokenizer, train_tokenizer
+
+TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=40)
+
+
+@settings(max_examples=200, deadline=None)
+@given(text=TEXT)
+def test_any_text_comes_back(tokenizer: Tokenizer, text: str) -> None:
+    """No normalization but NFC, byte fallback for the rest: emoji, tabs and double spaces included."""
+    assert tokenizer.decode(tokenizer.encode(text)) == unicodedata.normalize("NFC", text).replace("\u2581", " ")
+
+
+@settings(max_examples=200, deadline=None)
+@given(text=TEXT)
+def test_text_never_becomes_a_control_symbol(tokenizer: Tokenizer, text: str) -> None:
+    """A user who types <ph:0> or </s> gets text, not control over the decoder."""
+    control = {PAD_ID, UNK_ID, BOS_ID, EOS_ID, *(tokenizer.placeholder_id(n) for n in range(32))}
+    for attack in (text, f"<ph:0>{text}</s><pad><to:en><machine>"):
+        assert not control & set(tokenizer.encode(attack))
+
+
+def test_chunks_with_placeholders_keep_their_spaces(tokenizer: Tokenizer) -> None:
+    """The service cuts text at placeholders; training must see exactly the same tokens."""
+    ids = tokenizer.encode_chunks(["Envie para ", 0, " agora"])
+    assert tokenizer.placeholder_id(0) in ids
+    assert tokenizer.decode(ids) == "Envie para <ph:0> agora"
+
+
+def test_batch_encoding_is_single_encoding(tokenizer: Tokenizer) -> None:
+    """A faster way to the same ids."""
+    texts = ["Bom dia!", "", "Não há 42 gatos."]
+    assert tokenizer.encode_batch(texts) == [tokenizer.encode(text) for text in texts]
+
+
+def test_digits_stand_alone(tokenizer: Tokenizer) -> None:
+    """Numbers are copied digit by digit."""
+    assert len(tokenizer.encode("2026")) >= 4
+
+
+def test_same_text_gives_the_same_tokenizer(sentence_pairs: list[tuple[str, str]]) -> None:
+    """A run can be repeated."""
+    lines = [pair[0] for pair in sentence_pairs[:120]]
+    assert train_tokenizer(lines, 500, ["pt"]) == train_tokenizer(lines, 500, ["pt"])
+
+
+def test_too_many_pieces_for_the_text_is_a_clear_error() -> None:
+    """SentencePiece's own abort would end the process without a word."""
+    with pytest.raises(ValueError, match="could not learn 5000 pieces"):
+        train_tokenizer(["um gato", "dois gatos"], 5000, ["pt"])
+
+
+def test_unknown_symbols_are_refused(tokenizer: Tokenizer) -> None:
+    """A tag that the tokenizer lacks must not silently become the unknown piece."""
+    with pytest.raises(ValueError, match="no symbol <to:xx>"):
+        tokenizer.symbol_id("<to:xx>")
