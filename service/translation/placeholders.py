@@ -1,13 +1,13 @@
 """Take out what a model would break, and put it back: spans become numbered placeholders and return as they were.
 
-Numbers go into the token sequence as ids and are never parsed from text. This file only takes out, puts back and counts;
+Numbers go into the token sequence as ids and are never parsed from text. This file takes out, puts back and counts;
 what to do when a placeholder is lost is left to `decoding.py`, what is taken out to `patterns.py` and `glossary.py`.
 """
 
+import itertools
 import re
 import unicodedata
 from collections.abc import Iterator, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
 from service.translation.glossary import NO_GLOSSARY, Glossary
@@ -22,16 +22,16 @@ _TOKEN = re.compile(r"[\w\u0300-\u036f]+|[^\w\s\u0300-\u036f]+")
 
 
 def find_spans(
-    text: str, glossary: Glossary = NO_GLOSSARY, known_characters: AbstractSet[str] | None = None
+    text: str, glossary: Glossary = NO_GLOSSARY, known_characters: frozenset[str] | None = None
 ) -> tuple[Span, ...]:
-    """Everything to take out of `text`, in order, without overlaps; glossary terms win over patterns of the same extent."""
+    """Everything to take out of `text`, in order, without overlaps; of equal extent the glossary's term wins."""
     spans = without_overlaps([*glossary.spans(text), *pattern_spans(text)])
     if known_characters is None or known_characters >= set(text):
         return spans
     return without_overlaps([*spans, *_unknown_spans(text, spans, known_characters)])
 
 
-def _unknown_spans(text: str, taken: Sequence[Span], known: AbstractSet[str]) -> Iterator[Span]:
+def _unknown_spans(text: str, taken: Sequence[Span], known: frozenset[str]) -> Iterator[Span]:
     """Words with characters that the tokenizer lacks: no model was taught them, so they are copied, not translated."""
     position, pending = 0, None
     for span in (*taken, None):
@@ -68,7 +68,7 @@ def spans_of(chunks: Sequence[Chunk]) -> tuple[Span, ...]:
 
 def numbered(chunks: Sequence[Chunk]) -> list[Part]:
     """Chunks as the tokenizer takes them: a placeholder's number instead of each span."""
-    number = iter(range(len(chunks)))
+    number = itertools.count()
     return [next(number) if isinstance(chunk, Span) else chunk for chunk in chunks]
 
 
@@ -103,7 +103,7 @@ class _Neighbours:
         self.glued_after: set[int] = set()
         self.glued_pairs: set[tuple[int, int]] = set()
         parts = numbered(chunks)
-        for left, right in zip(parts, parts[1:], strict=False):
+        for left, right in itertools.pairwise(parts):
             if isinstance(left, int) and isinstance(right, int):
                 self.glued_pairs.add((left, right))
             elif isinstance(left, str) and isinstance(right, int) and left[-1].isalnum():

@@ -16,6 +16,8 @@ import sentencepiece
 from service.bundles.manifest import Bundle, BundleError
 
 WORD_MARK = "\u2581"  # SentencePiece writes a space as this
+UNKNOWN = "\ufffd".encode()  # a token that stands for nothing we know is shown, not dropped
+WHITE_SPACE = frozenset(filter(str.isspace, map(chr, range(0x3001))))  # `clean` makes plain spaces of them
 # Layout hints inside the words of the source; another language breaks its words elsewhere.
 _DROPPED = dict.fromkeys(map(ord, "\u00ad\u200b\u2060\ufeff"))
 # Scripts that put no spaces between words: every character may end a piece of stream.
@@ -61,7 +63,10 @@ class Tokenizer(Protocol):
     def encode_target(self, parts: Sequence[str | int]) -> list[int]:
         """Target ids of whole words, for a forced prefix."""
 
-    def decode(self, ids: Sequence[int]) -> list[str | int]:
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text alone, without blanks at either end: what `stream` gives, joined."""
+
+    def decode_parts(self, ids: Sequence[int]) -> list[str | int]:
         """Text and placeholder numbers in order, without blanks at either end."""
 
     def token_text(self, token_id: int) -> str:
@@ -114,10 +119,16 @@ def _word_safe_end(text: str) -> int:
 
 
 def _is_unspaced(character: str) -> bool:
-    return character > "\u0dff" and any(first <= ord(character) <= last for first, last in _UNSPACED)
+    if character <= "\u0dff" or character.isspace():
+        return False
+    return any(first <= ord(character) <= last for first, last in _UNSPACED)
 
 
-def _decode(vocabulary: Vocabulary, ids: Sequence[int], numbers: Mapping[int, int]) -> list[str | int]:
+def _decode(vocabulary: Vocabulary, ids: Sequence[int]) -> str:
+    return b"".join(map(vocabulary.piece_bytes, ids)).decode("utf-8", "replace").strip()
+
+
+def _decode_parts(vocabulary: Vocabulary, ids: Sequence[int], numbers: Mapping[int, int]) -> list[str | int]:
     """Groups of tokens between placeholders, each read as UTF-8; blanks at either end of the whole left out."""
     parts: list[str | int] = []
     pending = bytearray()
@@ -137,7 +148,7 @@ def _decode(vocabulary: Vocabulary, ids: Sequence[int], numbers: Mapping[int, in
 
 
 class SentencePieceTokenizer:
-    """Our own kind: no normalization by SentencePiece, one space put before the text, byte fallback, control symbols."""
+    """Our own kind: no normalization by SentencePiece, one space before the text, byte fallback, control symbols."""
 
     def __init__(self, model: bytes, placeholder_ids: Sequence[int] = ()) -> None:
         self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
@@ -145,11 +156,11 @@ class SentencePieceTokenizer:
         self._numbers = {token_id: number for number, token_id in enumerate(placeholder_ids)}
         self._pieces = tuple(self._piece_bytes(token_id) for token_id in range(self._processor.get_piece_size()))
         self.num_placeholders = len(self._placeholder_ids)
-        texts = (piece.decode("utf-8", "ignore") for piece in self._pieces)
-        self.known_characters = frozenset(text for text in texts if len(text) == 1) | frozenset(" \t\n\r\u00a0")
+        self.known_characters = self._known_characters()
 
     def encode(self, parts: Sequence[str | int]) -> list[int]:
-        ids: list[int] = []
+        # Training puts the space that begins every text before a placeholder too.
+        ids: list[int] = self._processor.encode(" ") if parts and isinstance(parts[0], int) else []
         for position, part in enumerate(parts):
             if isinstance(part, int):
                 ids.append(self._placeholder_ids[part])
@@ -159,8 +170,11 @@ class SentencePieceTokenizer:
 
     encode_target = encode
 
-    def decode(self, ids: Sequence[int]) -> list[str | int]:
-        return _decode(self, ids, self._numbers)
+    def decode(self, ids: Sequence[int]) -> str:
+        return _decode(self, ids)
+
+    def decode_parts(self, ids: Sequence[int]) -> list[str | int]:
+        return _decode_parts(self, ids, self._numbers)
 
     def token_text(self, token_id: int) -> str:
         return str(self._processor.id_to_piece(token_id))
@@ -175,13 +189,18 @@ class SentencePieceTokenizer:
         piece = str(self._processor.id_to_piece(token_id))
         if self._processor.is_byte(token_id):
             return bytes([int(piece[3:5], 16)])
-        if self._processor.is_control(token_id) or self._processor.is_unknown(token_id):
-            return b""
-        return piece.replace(WORD_MARK, " ").encode()
+        if self._processor.is_unknown(token_id):
+            return UNKNOWN
+        return b"" if self._processor.is_control(token_id) else piece.replace(WORD_MARK, " ").encode()
+
+    def _known_characters(self) -> frozenset[str]:
+        whole = (i for i in range(len(self._pieces)) if not self._processor.is_byte(i))
+        texts = (self._pieces[token_id].decode() for token_id in whole)
+        return frozenset(text for text in texts if len(text) == 1) | WHITE_SPACE
 
 
 class MarianTokenizer:
-    """An imported Marian model: one SentencePiece model per side, and one vocabulary that numbers the pieces of both."""
+    """An imported Marian model: a SentencePiece model per side, and one vocabulary that numbers the pieces of both."""
 
     num_placeholders = 0
 
@@ -194,7 +213,7 @@ class MarianTokenizer:
         control |= {piece for piece in vocabulary if piece.startswith(">>") and piece.endswith("<<")}
         self._control_ids = frozenset(vocabulary[piece] for piece in control)
         texts = (piece.replace(WORD_MARK, "") for piece in vocabulary)
-        self.known_characters = frozenset(text for text in texts if len(text) == 1) | frozenset(" \t\n\r\u00a0")
+        self.known_characters = frozenset(text for text in texts if len(text) == 1) | WHITE_SPACE
 
     def encode(self, parts: Sequence[str | int]) -> list[int]:
         return self._encode(self._source, parts)
@@ -202,8 +221,11 @@ class MarianTokenizer:
     def encode_target(self, parts: Sequence[str | int]) -> list[int]:
         return self._encode(self._target, parts)
 
-    def decode(self, ids: Sequence[int]) -> list[str | int]:
-        return _decode(self, ids, {})
+    def decode(self, ids: Sequence[int]) -> str:
+        return _decode(self, ids)
+
+    def decode_parts(self, ids: Sequence[int]) -> list[str | int]:
+        return _decode_parts(self, ids, {})
 
     def token_text(self, token_id: int) -> str:
         return self._pieces.get(token_id, "")
@@ -212,6 +234,8 @@ class MarianTokenizer:
         return StreamDecoder(self)
 
     def piece_bytes(self, token_id: int) -> bytes:
+        if token_id == self._unk_id:
+            return UNKNOWN
         if token_id in self._control_ids:
             return b""
         return self._pieces.get(token_id, "").replace(WORD_MARK, " ").encode()

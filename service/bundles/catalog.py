@@ -1,0 +1,354 @@
+"""Which bundle serves which pair: load, golden check, hot reload, unload, and the way through a third language.
+
+A bundle serves only after its golden sentences came out right on this machine. A new version replaces the old one after
+its own check; the old one finishes what it has begun; a version that fails leaves the old one serving. Engines and
+tokenizers are made by whoever builds the catalog. When to look for changes is left to the server.
+"""
+
+import contextlib
+import hashlib
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import wait
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Generic, Protocol, TypeVar
+
+from service.bundles.manifest import MANIFEST, Bundle, BundleError, Golden, Pair, read_bundle, read_golden
+from service.engine.job import DecodingOptions, DecodingResult, FinishReason, Job
+from service.engine.loop import Engine
+
+GOLDEN_TOLERANCE = 1e-3  # softmax and norms differ between CPU types
+GOLDEN_SECONDS = 60.0
+PREFERRED_PIVOT = "en"
+
+Route = tuple[str, str, str | None]  # source, target, pivot
+Signature = tuple[tuple[str, int, int], ...]  # name, bytes and time of change of every file
+
+
+class Encoder(Protocol):
+    """What the golden check needs of a tokenizer."""
+
+    def encode(self, parts: Sequence[str | int]) -> list[int]: ...
+
+
+T = TypeVar("T", bound=Encoder)
+
+
+class CatalogObserver(Protocol):
+    """Told what becomes of bundles, on the thread that loads them."""
+
+    def loaded(self, bundle: Bundle) -> None: ...
+    def failed(self, path: Path, problem: str) -> None: ...
+    def unloaded(self, bundle: Bundle) -> None: ...
+
+
+class NoRouteError(LookupError):
+    """No bundle, nor two in a row, serve this pair."""
+
+
+@dataclass(eq=False)
+class Served(Generic[T]):
+    """A bundle that serves, or one that finishes what it has begun."""
+
+    bundle: Bundle
+    tokenizer: T
+    engine: Engine
+    identity: str  # equal only for equal files: a cached answer of another bundle is no answer
+    num_leases: int = 0
+    retired: bool = False
+
+
+@dataclass(frozen=True)
+class Hop(Generic[T]):
+    """One translation step of a route."""
+
+    served: Served[T]
+    pair: Pair
+
+
+@dataclass(frozen=True)
+class ReloadReport:
+    loaded: tuple[str, ...] = ()  # name and version
+    unloaded: tuple[str, ...] = ()
+    failed: tuple[str, ...] = ()  # one sentence each
+
+    def __bool__(self) -> bool:
+        return bool(self.loaded or self.unloaded or self.failed)
+
+
+@dataclass
+class _Slot(Generic[T]):
+    """One bundle directory: what was last seen there, and what serves from it."""
+
+    signature: Signature = ()
+    served: Served[T] | None = None
+    failed: bool = False
+
+
+@dataclass
+class _Report:
+    loaded: list[str] = field(default_factory=list)
+    unloaded: list[str] = field(default_factory=list)
+    failed: list[str] = field(default_factory=list)
+
+    def frozen(self) -> ReloadReport:
+        return ReloadReport(tuple(self.loaded), tuple(self.unloaded), tuple(self.failed))
+
+
+class Catalog(Generic[T]):
+    def __init__(
+        self,
+        roots: Sequence[Path],
+        open_engine: Callable[[Bundle], Engine],
+        open_tokenizer: Callable[[Bundle], T],
+        observer: CatalogObserver,
+        pivot: bool = True,
+    ) -> None:
+        """`roots` hold bundle directories, or are bundles; where two serve one pair, the earlier root wins, then the
+        name that sorts first. `open_engine` gives an engine that is not started yet."""
+        self._roots = tuple(roots)
+        self._open_engine, self._open_tokenizer = open_engine, open_tokenizer
+        self._observer, self._pivot = observer, pivot
+        self._slots: dict[Path, _Slot[T]] = {}
+        self._hops: dict[tuple[str, str], Hop[T]] = {}
+        self._lock = threading.Lock()  # guards _hops and leases; never held while anything slow runs
+        self._reloading = threading.Lock()  # one reload at a time; guards _slots
+        self._retiring: list[threading.Thread] = []
+
+    # Asking
+
+    def bundles(self) -> list[Bundle]:
+        """The bundles that serve at least one pair, by name."""
+        return [served.bundle for served in self.served()]
+
+    def served(self) -> list[Served[T]]:
+        with self._lock:
+            unique = {id(hop.served): hop.served for hop in self._hops.values()}
+        return sorted(unique.values(), key=lambda served: (served.bundle.name, served.bundle.version))
+
+    def routes(self) -> list[Route]:
+        """Every pair that can be translated, and the language in between, if any."""
+        with self._lock:
+            pairs = set(self._hops)
+        languages = sorted({language for pair in pairs for language in pair})
+        found = [(source, target, _pivot_of(pairs, source, target)) for source in languages for target in languages]
+        return [
+            (source, target, pivot)
+            for source, target, pivot in found
+            if (source, target) in pairs or (pivot is not None and self._pivot)
+        ]
+
+    @contextlib.contextmanager
+    def lease(self, source: str, target: str) -> Iterator[tuple[Hop[T], ...]]:
+        """The hops from `source` to `target`; their engines run at least until the lease ends."""
+        hops = self._take(source, target)
+        try:
+            yield hops
+        finally:
+            self._give_back(hops)
+
+    def _take(self, source: str, target: str) -> tuple[Hop[T], ...]:
+        with self._lock:
+            keys = [(source, target)]
+            if (source, target) not in self._hops:
+                pivot = _pivot_of(set(self._hops), source, target) if self._pivot else None
+                if pivot is None:
+                    raise NoRouteError(f"no bundle translates {source} to {target}")
+                keys = [(source, pivot), (pivot, target)]
+            hops = tuple(self._hops[key] for key in keys)
+            for hop in hops:
+                hop.served.num_leases += 1
+            return hops
+
+    def _give_back(self, hops: Sequence[Hop[T]]) -> None:
+        with self._lock:
+            for hop in hops:
+                hop.served.num_leases -= 1
+            idle = {id(hop.served): hop.served for hop in hops if hop.served.retired and not hop.served.num_leases}
+        for served in idle.values():
+            self._stop(served)
+
+    # Changing
+
+    def changed(self) -> bool:
+        """Whether the files differ from those last looked at; a cheap scan of names, sizes and times."""
+        with self._reloading:
+            seen = {path: slot.signature for path, slot in self._slots.items()}
+        return {path: _signature(path) for path in self._directories()} != seen
+
+    def reload(self) -> ReloadReport:
+        """Load what is new, replace what changed, unload what is gone, try again what failed. Slow: not for a loop."""
+        with self._reloading:
+            report = _Report()
+            found = self._directories()
+            for path in found:
+                slot = self._slots.setdefault(path, _Slot())
+                signature = _signature(path)
+                if signature != slot.signature or slot.failed:
+                    slot.signature = signature
+                    self._load(path, slot, report)
+            for path in [path for path in self._slots if path not in found]:
+                if served := self._slots.pop(path).served:
+                    self._unload(served, report)
+            return report.frozen()
+
+    def close(self, drain: bool = True) -> None:
+        """Stop every engine; with `drain`, after they have finished what they were given."""
+        with self._reloading:
+            served = [slot.served for slot in self._slots.values() if slot.served]
+            self._slots.clear()
+            with self._lock:
+                self._hops.clear()
+                retiring, self._retiring = self._retiring, []
+        for each in served:
+            each.engine.stop(drain=drain)
+        for thread in retiring:
+            thread.join()
+
+    def _directories(self) -> list[Path]:
+        found: list[Path] = []
+        for root in self._roots:
+            if (root / MANIFEST).is_file():
+                found.append(root)
+            elif root.is_dir():
+                found += sorted(path for path in root.iterdir() if path.is_dir() and not path.name.startswith("."))
+            else:  # a volume that is away for a moment takes no bundle with it
+                found += sorted(path for path in self._slots if path == root or path.parent == root)
+        return [path for path in found if path in self._slots or (path / MANIFEST).is_file()]
+
+    def _load(self, path: Path, slot: _Slot[T], report: _Report) -> None:
+        try:
+            bundle = read_bundle(path)
+            identity = _identity(bundle)
+            if slot.served is None or slot.served.identity != identity:
+                self._replace(slot, self._open(bundle, identity), report)
+            slot.failed = False
+        except Exception as error:  # a foreign file can fail in any way; what serves must go on serving
+            slot.failed = True
+            report.failed.append(str(error))
+            self._observer.failed(path, str(error))
+
+    def _open(self, bundle: Bundle, identity: str) -> Served[T]:
+        """An engine that has proved itself; nothing of it stays when it has not."""
+        tokenizer = self._open_tokenizer(bundle)
+        engine = self._open_engine(bundle)
+        engine.start()
+        try:
+            check_golden(bundle, tokenizer, engine)
+        except BaseException:
+            engine.stop(drain=False)
+            raise
+        return Served(bundle, tokenizer, engine, identity)
+
+    def _replace(self, slot: _Slot[T], served: Served[T], report: _Report) -> None:
+        old, slot.served = slot.served, served
+        self._publish()
+        report.loaded.append(_label(served.bundle))
+        self._observer.loaded(served.bundle)
+        if old is not None:
+            self._retire(old)
+
+    def _unload(self, served: Served[T], report: _Report) -> None:
+        self._publish()
+        report.unloaded.append(_label(served.bundle))
+        self._observer.unloaded(served.bundle)
+        self._retire(served)
+
+    def _publish(self) -> None:
+        """Choose anew who serves which pair, in one step for those who ask."""
+        order = {path: place for place, path in enumerate(self._directories())}
+        hops: dict[tuple[str, str], Hop[T]] = {}
+        for path in sorted(self._slots, key=lambda path: order.get(path, len(order))):
+            if served := self._slots[path].served:
+                for pair in served.bundle.pairs:
+                    hops.setdefault((pair.source, pair.target), Hop(served, pair))
+        with self._lock:
+            self._hops = hops
+
+    def _retire(self, served: Served[T]) -> None:
+        with self._lock:
+            served.retired = True
+            idle = not served.num_leases
+        if idle:
+            self._stop(served)
+
+    def _stop(self, served: Served[T]) -> None:
+        """Stopping waits for the decode threads, and the caller may be the event loop."""
+        thread = threading.Thread(target=served.engine.stop, kwargs={"drain": True}, name="retire-engine", daemon=True)
+        thread.start()
+        with self._lock:
+            self._retiring = [other for other in self._retiring if other.is_alive()] + [thread]
+
+
+def check_golden(bundle: Bundle, tokenizer: Encoder, engine: Engine) -> None:
+    """Replay the bundle's own sentences: tokens exact, log-probabilities to 1e-3; raise BundleError otherwise."""
+    goldens = read_golden(bundle)
+    if not goldens:
+        raise BundleError(f"bundle {bundle.path} has no golden sentences to prove itself by: export it again")
+    for golden in goldens:
+        _check_source(bundle, tokenizer, golden)
+    options = DecodingOptions(log_probs=True)
+    jobs = [Job(golden.source_ids, options) for golden in goldens]
+    futures = [engine.submit(job) for job in jobs]
+    _, late = wait(futures, GOLDEN_SECONDS)
+    if late:
+        raise BundleError(
+            f"bundle {bundle.path} needs over {GOLDEN_SECONDS:.0f} s for its golden sentences: not served"
+        )
+    for number, (golden, future) in enumerate(zip(goldens, futures, strict=True), 1):
+        error = future.exception()
+        if error is not None:
+            raise BundleError(f"bundle {bundle.path} failed on golden sentence {number}: {error}") from error
+        _check_result(bundle, number, golden, future.result())
+
+
+def _check_source(bundle: Bundle, tokenizer: Encoder, golden: Golden) -> None:
+    pairs = [pair for pair in bundle.pairs if (pair.source, pair.target) == (golden.source, golden.target)]
+    wanted = [(*pair.source_prefix_ids, *tokenizer.encode([golden.text]), bundle.special_ids.eos) for pair in pairs]
+    if golden.source_ids not in wanted:
+        raise BundleError(
+            f"bundle {bundle.path} has a tokenizer that reads its golden sentences otherwise: export it again"
+        )
+
+
+def _check_result(bundle: Bundle, number: int, golden: Golden, result: DecodingResult) -> None:
+    best = result.hypotheses[0] if result.hypotheses else None
+    if best is None or best.ids != golden.target_ids or result.finish_reason is not FinishReason.EOS:
+        raise BundleError(f"bundle {bundle.path} translates golden sentence {number} otherwise here: not served")
+    if len(best.log_probs) != len(golden.log_probs):
+        raise BundleError(
+            f"bundle {bundle.path} has the wrong number of scores in golden sentence {number}: export it again"
+        )
+    gap = max((abs(here - there) for here, there in zip(best.log_probs, golden.log_probs, strict=True)), default=0.0)
+    if not gap <= GOLDEN_TOLERANCE:
+        raise BundleError(
+            f"bundle {bundle.path} scores golden sentence {number} otherwise here (by {gap:.4f}): not served"
+        )
+
+
+def _pivot_of(pairs: set[tuple[str, str]], source: str, target: str) -> str | None:
+    """The language through which `source` reaches `target` when no bundle does it at once."""
+    if source == target or (source, target) in pairs:
+        return None
+    between = {middle for start, middle in pairs if start == source} & {
+        middle for middle, end in pairs if end == target
+    }
+    return PREFERRED_PIVOT if PREFERRED_PIVOT in between else min(between, default=None)
+
+
+def _identity(bundle: Bundle) -> str:
+    digest = hashlib.sha256(bundle.to_json().encode()).hexdigest()[:16]
+    return f"{bundle.name}@{bundle.version}#{digest}"
+
+
+def _label(bundle: Bundle) -> str:
+    return f"{bundle.name} {bundle.version}"
+
+
+def _signature(path: Path) -> Signature:
+    try:
+        files = [(file.name, file.stat()) for file in path.iterdir() if file.is_file()]
+    except OSError:
+        return ()  # changes under our feet: another look will follow
+    return tuple(sorted((name, stat.st_size, stat.st_mtime_ns) for name, stat in files))
