@@ -1,15 +1,37 @@
-"""The loop: sole owner of the batch. (Being written: the protocols stand, the engine follows.)"""
+"""The loop: sole owner of the batch. One thread per decode loop, one queue for all of them.
+
+A turn lets go of rows nobody waits for, admits and encodes, steps, and resolves what ended. Whose turn it is, is left
+to `scheduler`; what the candidates mean, to `search`; the network, to `runner`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, InvalidStateError
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 
-from service.engine.job import FinishReason
-from service.engine.search import Candidates
+from service.engine.job import (
+    DecodingResult,
+    DecodingRules,
+    EngineFailure,
+    EngineStopped,
+    FinishReason,
+    Job,
+    JobRejected,
+    max_new_tokens_of,
+)
+from service.engine.queue import SharedQueue
+from service.engine.rows import Ints
+from service.engine.scheduler import EngineSettings, Scheduler, like_lengths
+from service.engine.search import Advance, Candidates, Outcome, Search
+
+log = logging.getLogger(__name__)
 
 
 class Runner(Protocol):
@@ -28,7 +50,7 @@ class Runner(Protocol):
     def add(self, sources: Sequence[Sequence[int]]) -> None:
         """Encode, and append one row per source after the active rows. Sources of one call are of like length."""
 
-    def step(self, next_ids: npt.NDArray[np.int64], k: int, wanted: npt.NDArray[np.int64] | None = None) -> Candidates:
+    def step(self, next_ids: Ints, k: int, wanted: Ints | None = None) -> Candidates:
         """One decoder step for all active rows: the k best next tokens of each, [rows, k].
 
         `next_ids` [rows] are the tokens that the rows go on with (bos for a new one). `wanted` [rows], given only while
@@ -37,7 +59,7 @@ class Runner(Protocol):
         arrays may be reused by the next step.
         """
 
-    def keep(self, parents: npt.NDArray[np.int64]) -> None:
+    def keep(self, parents: Ints) -> None:
         """New row j continues old row parents[j]; an empty array drops all rows.
 
         Parents may repeat (a beam) and drop rows. The caller keeps survivors in place (parents[j] == j) where it can,
@@ -55,3 +77,321 @@ class Observer(Protocol):
     def finished(self, reason: FinishReason, source_tokens: int, target_tokens: int) -> None: ...
     def cancelled(self) -> None: ...
     def busy(self, seconds: float) -> None: ...
+
+
+class SilentObserver:
+    """Tells nobody."""
+
+    def encoded(self, seconds: float, source_tokens: int, segments: int) -> None: ...
+    def stepped(self, seconds: float, rows: int, tokens: int) -> None: ...
+    def first_token(self, seconds: float) -> None: ...
+    def admitted(self, queue_wait_seconds: float) -> None: ...
+    def finished(self, reason: FinishReason, source_tokens: int, target_tokens: int) -> None: ...
+    def cancelled(self) -> None: ...
+    def busy(self, seconds: float) -> None: ...
+
+
+@dataclass(frozen=True)
+class RowSnapshot:
+    """One row of a batch: whose it is, its place in that job's beam, its tokens so far; never any text."""
+
+    job: int
+    beam: int
+    beam_size: int
+    length: int
+    max_length: int
+
+
+@dataclass(frozen=True)
+class EngineSnapshot:
+    """The engine at one moment, for a live page and for gauges."""
+
+    loops: tuple[tuple[RowSnapshot, ...], ...]
+    row_capacity: int
+    queued_segments: int
+    queued_tokens: int
+    running_segments: int
+    drain_tokens_per_second: float | None
+    num_steps: int
+
+    @property
+    def active_rows(self) -> int:
+        return sum(map(len, self.loops))
+
+
+class Engine:
+    """Runs jobs on one or more runners."""
+
+    def __init__(
+        self,
+        runners: Sequence[Runner],
+        rules: DecodingRules,
+        settings: EngineSettings | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        observer: Observer | None = None,
+    ) -> None:
+        self._rules = rules
+        self._clock = clock
+        self._observer = observer or SilentObserver()
+        self._max_rows = min(runner.max_rows for runner in runners)
+        self._max_source_tokens = min(runner.max_source_tokens for runner in runners)
+        self._queue = SharedQueue(Scheduler(settings or EngineSettings(), [runner.max_rows for runner in runners]))
+        self._loops = [
+            DecodeLoop(number, runner, Search(rules, runner.max_rows), self._queue, clock, self._observer)
+            for number, runner in enumerate(runners)
+        ]
+        self._threads: list[threading.Thread] = []
+
+    def start(self) -> None:
+        """Start one thread per decode loop."""
+        assert not self._threads, "an engine starts once"
+        for number, loop in enumerate(self._loops):
+            thread = threading.Thread(target=loop.run, name=f"decode-{number}", daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def submit(self, job: Job) -> Future[DecodingResult]:
+        """Queue a job. Raises QueueFull, JobRejected or EngineStopped; all else comes through the future."""
+        return self.submit_all([job])[0]
+
+    def submit_all(self, jobs: Sequence[Job]) -> list[Future[DecodingResult]]:
+        """Queue all of the jobs or none of them."""
+        for job in jobs:
+            self._check(job)
+            job.submitted_at = self._clock()
+        self._queue.offer(jobs)
+        for job in jobs:
+            job.withdraw = self._withdraw
+            if job.cancelled:  # before it knew whom to tell
+                self._withdraw(job)
+        return [job.future for job in jobs]
+
+    def stop(self, drain: bool = True, timeout_seconds: float | None = None) -> None:
+        """Take no more jobs; finish those accepted, or with `drain` off (or after the timeout) fail them."""
+        self._queue.stop(drain=drain and bool(self._threads))
+        deadline_at = None if timeout_seconds is None else time.monotonic() + timeout_seconds
+        for thread in self._threads:
+            thread.join(None if deadline_at is None else max(0.0, deadline_at - time.monotonic()))
+        self._queue.stop(drain=False)
+        for thread in self._threads:
+            thread.join()
+        for loop in self._loops:
+            loop.abandon(EngineStopped("The engine stopped before this job was done."))
+
+    def turn(self, loop: int = 0) -> bool:
+        """One turn of a loop on the calling thread, for an engine that was not started; False when idle."""
+        assert not self._threads, "a started engine turns by itself"
+        return self._loops[loop].turn()
+
+    def snapshot(self) -> EngineSnapshot:
+        loops = tuple(loop.snapshot() for loop in self._loops)
+        segments, tokens, running, rate = self._queue.measure()
+        return EngineSnapshot(
+            loops,
+            row_capacity=sum(loop.max_rows for loop in self._loops),
+            queued_segments=segments,
+            queued_tokens=tokens,
+            running_segments=running,
+            drain_tokens_per_second=rate,
+            num_steps=sum(loop.num_steps for loop in self._loops),
+        )
+
+    def _check(self, job: Job) -> None:
+        options, limit = job.options, max_new_tokens_of(job, self._rules)
+        if not 1 <= job.num_source_tokens <= self._max_source_tokens:
+            raise JobRejected(
+                f"The source has {job.num_source_tokens} tokens; this model takes 1 to {self._max_source_tokens}: "
+                "split the text."
+            )
+        if options.beam_size > self._max_rows:
+            raise JobRejected(f"beam_size is {options.beam_size}; this server's batch has {self._max_rows} rows.")
+        if len(options.prefix_ids) >= limit:
+            raise JobRejected(
+                f"The target prefix has {len(options.prefix_ids)} tokens and leaves no room in max_new_tokens, {limit}."
+            )
+        if self._rules.eos_id in options.prefix_ids:
+            raise JobRejected("The target prefix contains the end-of-sentence token.")
+
+    def _withdraw(self, job: Job) -> None:
+        """Called when a job is cancelled: out of the queue at once. A running one is seen to by its loop."""
+        if self._queue.withdraw(job):
+            _resolve(job, FinishReason.CANCELLED, None, self._clock(), self._observer)
+
+
+class DecodeLoop:
+    """One runner, its batch, and the turns they take."""
+
+    def __init__(
+        self,
+        number: int,
+        runner: Runner,
+        search: Search,
+        queue: SharedQueue,
+        clock: Callable[[], float],
+        observer: Observer,
+    ) -> None:
+        self.max_rows = runner.max_rows
+        self._number = number
+        self._runner = runner
+        self._search = search
+        self._queue = queue
+        self._clock = clock
+        self._observer = observer
+        self._drained_tokens = 0  # source tokens of the jobs that ended in this turn
+        self._state = threading.Lock()  # of the search, against snapshots
+
+    @property
+    def num_steps(self) -> int:
+        return self._search.num_steps
+
+    def run(self) -> None:
+        while self._queue.wait(self._number):
+            self.turn()
+
+    def turn(self) -> bool:
+        """Let go, admit, encode, step, resolve; False when there was nothing to do. A failure costs one batch."""
+        try:
+            return self._turn()
+        except Exception as error:
+            log.exception("The runner failed; its batch is lost and the loop goes on.")
+            failure = EngineFailure(f"The translation failed inside the runner: {error}")
+            failure.__cause__ = error
+            self.abandon(failure)
+            return True
+
+    def _turn(self) -> bool:
+        began = self._clock()
+        self._drained_tokens = 0
+        self._let_go(began)
+        joined = self._admit(began)
+        rows = self._search.num_rows
+        step_seconds = self._step(joined) if rows else 0.0
+        seconds = self._clock() - began
+        self._queue.note_turn(self._number, rows, step_seconds, self._drained_tokens, seconds)
+        if rows:
+            self._observer.busy(seconds)
+        return bool(rows)
+
+    def _let_go(self, now: float) -> None:
+        """Free the rows of jobs that were cancelled or ran out of time."""
+        running = self._search.decodings
+        cancelled = [job for job in running if job.cancelled]
+        late = [job for job in running if job.deadline_at is not None and job.deadline_at <= now and not job.cancelled]
+        for jobs, reason in ((cancelled, FinishReason.CANCELLED), (late, FinishReason.DEADLINE)):
+            if jobs:
+                with self._state:
+                    advance = self._search.give_up(jobs, reason)
+                self._follow(advance)
+
+    def _admit(self, now: float) -> list[Job]:
+        expired, joined = self._queue.join(self._number, now)
+        for job in expired:
+            _resolve(job, FinishReason.DEADLINE, None, now, self._observer)
+        for job in joined:
+            job.admitted_at = now
+            self._observer.admitted(now - job.submitted_at)
+        for group in like_lengths(joined):
+            began = self._clock()
+            self._runner.add([job.source_ids for job in group])
+            with self._state:
+                self._search.add(group)
+            ended = self._clock()
+            self._observer.encoded(ended - began, sum(job.num_source_tokens for job in group), len(group))
+            for job in group:
+                job.encoded_at = ended
+        return joined
+
+    def _step(self, joined: list[Job]) -> float:
+        question = self._search.ask()
+        began = self._clock()
+        if question.wanted is None:
+            candidates = self._runner.step(question.next_ids, question.k)
+        else:
+            candidates = self._runner.step(question.next_ids, question.k, question.wanted)
+        ended = self._clock()
+        with self._state:
+            num_jobs = len(self._search.decodings)
+            advance = self._search.advance(candidates)
+        self._observer.stepped(ended - began, len(question.next_ids), num_jobs)
+        for job in joined:
+            self._observer.first_token(ended - job.submitted_at)
+        self._follow(advance)
+        return ended - began
+
+    def _follow(self, advance: Advance) -> None:
+        """Do what the search decided: move rows, stream tokens, resolve jobs."""
+        if advance.parents is not None:
+            self._runner.keep(advance.parents)
+        for job, tokens in advance.emissions:
+            _stream(job, tokens)
+        if advance.outcomes:
+            now = self._clock()
+            self._queue.retire(self._number, [outcome.job for outcome in advance.outcomes])
+            for outcome in advance.outcomes:
+                self._drained_tokens += outcome.job.num_source_tokens
+                _resolve(outcome.job, outcome.reason, outcome, now, self._observer)
+
+    def abandon(self, error: Exception) -> None:
+        """Fail whatever is under way, and start afresh."""
+        with self._state:
+            self._search.clear()
+        for job in self._queue.abandon(self._number):
+            _fail(job, error)
+        try:
+            self._runner.keep(np.zeros(0, np.int64))
+        except Exception:
+            log.exception("The runner could not drop its rows.")
+
+    def snapshot(self) -> tuple[RowSnapshot, ...]:
+        with self._state:
+            decodings = self._search.decodings
+            return tuple(
+                RowSnapshot(job.serial, beam, job.options.beam_size, length, decodings[job].limit)
+                for job, beam, length in self._search.rows()
+            )
+
+
+def _stream(job: Job, tokens: list[tuple[int, float]]) -> None:
+    assert job.on_token is not None
+    try:
+        for token, log_prob in tokens:
+            job.on_token(token, log_prob)
+    except Exception as error:
+        # The listener's fault: its job fails, and leaves at the next step; the others go on.
+        _fail(job, error)
+        job.cancel()
+
+
+def _fail(job: Job, error: Exception) -> None:
+    try:
+        job.future.set_exception(error)
+    except InvalidStateError:
+        _acknowledge_cancellation(job)
+
+
+def _resolve(job: Job, reason: FinishReason, outcome: Outcome | None, now: float, observer: Observer) -> None:
+    """Answer a job; without an outcome it never ran."""
+    if outcome is None:
+        result = DecodingResult((), reason, queue_seconds=now - job.submitted_at)
+    else:
+        result = DecodingResult(
+            outcome.hypotheses,
+            reason,
+            queue_seconds=job.admitted_at - job.submitted_at,
+            encode_seconds=job.encoded_at - job.admitted_at,
+            decode_seconds=now - job.encoded_at,
+            num_steps=outcome.num_steps,
+        )
+    observer.finished(reason, job.num_source_tokens, outcome.num_tokens if outcome else 0)
+    if reason is FinishReason.CANCELLED:
+        observer.cancelled()
+    try:
+        job.future.set_result(result)
+    except InvalidStateError:
+        _acknowledge_cancellation(job)
+
+
+def _acknowledge_cancellation(job: Job) -> None:
+    """Whoever waits on a future that its owner cancelled is told so."""
+    if job.future.cancelled():
+        job.future.set_running_or_notify_cancel()

@@ -1,16 +1,411 @@
-"""Pure NumPy: candidates -> next tokens, finished hypotheses, rows to keep."""
+"""Pure NumPy: candidates -> next tokens, finished hypotheses, rows to keep.
+
+Greedy and beam jobs share the rows. What happens to every row at every step is one array operation for the whole
+batch; Python looks only at rows that end, stream, are forced along a prefix or belong to a beam. A job sees nothing but
+its own rows, in its own order, so that it translates alike alone and in a crowd. When to run, and for whom, is left to
+`loop` and `scheduler`.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from service.engine import repetition
+from service.engine.job import DecodingRules, FinishReason, Hypothesis, Job, max_new_tokens_of
+from service.engine.rows import Floats, Ints, Rows
+
 
 class Candidates(NamedTuple):
     """What a runner's step returns, best first; ties by lower id."""
 
-    ids: npt.NDArray[np.int64]  # [rows, k]
-    log_probs: npt.NDArray[np.float32]  # [rows, k]
-    wanted_log_probs: npt.NDArray[np.float32] | None = None  # [rows], of the tokens the step was asked about
+    ids: Ints  # [rows, k]
+    log_probs: Floats  # [rows, k]
+    wanted_log_probs: Floats | None = None  # [rows], of the tokens that the step was asked about
+
+
+class Question(NamedTuple):
+    """What the search asks of the runner's next step."""
+
+    next_ids: Ints  # [rows]
+    k: int
+    wanted: Ints | None  # [rows], only while a row is forced along a prefix
+
+
+class Outcome(NamedTuple):
+    """A job that left the batch; `num_tokens` are those of its best hypothesis, eos counted."""
+
+    job: Job
+    hypotheses: tuple[Hypothesis, ...]
+    reason: FinishReason
+    num_steps: int
+    num_tokens: int
+
+
+class Emission(NamedTuple):
+    """Tokens of a streaming job that will not be taken back, with their log-probabilities."""
+
+    job: Job
+    tokens: list[tuple[int, float]]
+
+
+class Advance(NamedTuple):
+    """What changed: rows for the runner to keep (None: all, in place), tokens to stream, jobs that ended."""
+
+    parents: Ints | None  # [new rows]
+    emissions: list[Emission]
+    outcomes: list[Outcome]
+
+
+class Ended(NamedTuple):
+    """A hypothesis that left the batch."""
+
+    hypothesis: Hypothesis
+    reason: FinishReason
+    num_tokens: int
+    finished: bool  # with eos
+
+
+class Decoding:
+    """One job in the batch: its rows in the order of its beam, and what it has to show so far."""
+
+    __slots__ = ("alpha", "emitted", "ended", "job", "limit", "num_finished", "rows", "started_step", "width")
+
+    def __init__(self, job: Job, rules: DecodingRules, started_step: int) -> None:
+        penalty = job.options.length_penalty
+        self.job = job
+        self.width = job.options.beam_size
+        self.limit = max_new_tokens_of(job, rules)
+        self.alpha = rules.alpha if penalty is None else penalty
+        self.started_step = started_step
+        self.rows: list[int] = []
+        self.ended: list[Ended] = []
+        self.num_finished = 0
+        self.emitted = 0
+
+
+class _Step:
+    """The choices of one step, with room for the rows that beams open."""
+
+    def __init__(self, candidates: Candidates, numbers: Ints, num_rows: int) -> None:
+        self.tokens = np.zeros(len(numbers), np.int64)  # [max_rows]
+        self.log_probs = np.zeros(len(numbers), np.float32)  # [max_rows]
+        self.parents = numbers.copy()  # [max_rows]
+        self.tokens[:num_rows] = candidates.ids[:, 0]
+        self.log_probs[:num_rows] = candidates.log_probs[:, 0]
+
+
+class Search:
+    """The decoding state of one batch."""
+
+    def __init__(self, rules: DecodingRules, max_rows: int) -> None:
+        self.rules = rules
+        self.num_steps = 0
+        self.decodings: dict[Job, Decoding] = {}
+        self._rows = Rows(max_rows, rules.max_new_tokens)
+        self._owners: list[Decoding] = []  # one per row
+        self._forced: list[Decoding] = []
+        self._streaming: list[Decoding] = []
+        self._beams: dict[int, list[Decoding]] = {}  # by width, once open
+        self._dead: list[int] = []  # rows that leave with this step
+        self._emissions: list[Emission] = []
+        self._cut = np.zeros(max_rows, bool)  # rows whose eos only their limit put there
+
+    @property
+    def num_rows(self) -> int:
+        return self._rows.count
+
+    def add(self, jobs: Iterable[Job]) -> None:
+        """Append one row per job; a beam opens from it after the forced prefix."""
+        for job in jobs:
+            decoding = Decoding(job, self.rules, self.num_steps)
+            guarded = self.rules.repetition_guard and job.options.repetition_guard
+            loop_at = repetition.thresholds(job.source_ids) if guarded else repetition.NEVER
+            decoding.rows.append(self._rows.open(self.rules.bos_id, decoding.limit, loop_at))
+            self.decodings[job] = decoding
+            self._owners.append(decoding)
+            if job.on_token is not None:
+                self._streaming.append(decoding)
+            if job.options.prefix_ids:
+                self._forced.append(decoding)
+            elif decoding.width > 1:
+                self._beams.setdefault(decoding.width, []).append(decoding)
+
+    def ask(self) -> Question:
+        """The tokens to go on with, and how many candidates the widest beam needs."""
+        wanted = None
+        if self._forced:
+            wanted = np.full(self.num_rows, self.rules.eos_id)
+            for decoding in self._forced:
+                wanted[decoding.rows[0]] = self._forced_token(decoding)
+        return Question(self._rows.next_ids.copy(), 2 * max(self._beams) if self._beams else 1, wanted)
+
+    def advance(self, candidates: Candidates) -> Advance:
+        """Give every row its next token, and end what ends."""
+        self.num_steps += 1
+        num_rows = self.num_rows
+        if self.rules.forced_end:
+            candidates = self._force_ends(candidates)
+        step = _Step(candidates, self._rows.numbers, num_rows)
+        if self._forced:
+            self._force_prefixes(candidates, step)
+        if self._beams:
+            for width in self._beams:
+                self._branch(width, candidates, step)
+            self._gather(step.parents)
+        self._rows.append(step.tokens[: self.num_rows], step.log_probs[: self.num_rows])
+        if self._forced:
+            self._open_beams()
+        outcomes = self._end_rows(step.tokens[: self.num_rows])
+        if self._beams:
+            outcomes += self._end_beams()
+        for decoding in self._streaming:
+            self._emit_settled(decoding)
+        return self._advance(step.parents, num_rows, outcomes)
+
+    def give_up(self, jobs: Sequence[Job], reason: FinishReason) -> Advance:
+        """End running jobs early, with what they have."""
+        outcomes = []
+        for decoding in [self.decodings[job] for job in jobs]:
+            for row in decoding.rows:
+                if length := int(self._rows.lengths[row]):
+                    self._close(decoding, row, length, reason, finished=False)
+            outcomes.append(self._leave(decoding)._replace(reason=reason))
+        return self._advance(self._rows.numbers.copy(), self.num_rows, outcomes)
+
+    def clear(self) -> list[Job]:
+        """Drop all rows without results; returns the jobs that were running."""
+        jobs = list(self.decodings)
+        self._rows.count = 0
+        self.decodings.clear()
+        self._beams.clear()
+        for state in (self._owners, self._forced, self._streaming, self._dead, self._emissions):
+            state.clear()
+        return jobs
+
+    def rows(self) -> list[tuple[Job, int, int]]:
+        """For each row: its job, its place in the job's beam, its number of tokens."""
+        lengths = self._rows.lengths.tolist()
+        return [(owner.job, owner.rows.index(row), lengths[row]) for row, owner in enumerate(self._owners)]
+
+    # What is forced
+
+    def _force_ends(self, candidates: Candidates) -> Candidates:
+        """At a row's last token eos is the only candidate, and certain."""
+        last = self._rows.lengths == self._rows.limits - 1  # [rows]
+        self._cut[: self.num_rows] = last & (candidates.ids[:, 0] != self.rules.eos_id)
+        if not last.any():
+            return candidates
+        ids, log_probs = candidates.ids.copy(), candidates.log_probs.copy()
+        ids[last] = self.rules.eos_id
+        log_probs[last, 0] = 0.0
+        log_probs[last, 1:] = -np.inf
+        return candidates._replace(ids=ids, log_probs=log_probs)
+
+    def _forced_token(self, decoding: Decoding) -> int:
+        return decoding.job.options.prefix_ids[int(self._rows.lengths[decoding.rows[0]])]
+
+    def _force_prefixes(self, candidates: Candidates, step: _Step) -> None:
+        assert candidates.wanted_log_probs is not None, "a runner must score the tokens that it is asked about"
+        for decoding in self._forced:
+            row = decoding.rows[0]
+            step.tokens[row] = self._forced_token(decoding)
+            step.log_probs[row] = candidates.wanted_log_probs[row]
+
+    def _open_beams(self) -> None:
+        """Let go of the rows that reached the end of their prefix."""
+        for decoding in list(self._forced):
+            row = decoding.rows[0]
+            self._rows.runs[row] = 0  # a prefix may repeat itself as it likes: it is never trimmed
+            if self._rows.lengths[row] == len(decoding.job.options.prefix_ids):
+                self._forced.remove(decoding)
+                if decoding.width > 1:
+                    self._beams.setdefault(decoding.width, []).append(decoding)
+
+    # Beams
+
+    def _branch(self, width: int, candidates: Candidates, step: _Step) -> None:
+        """Order the candidates of every beam of one width by (-sum, beam, rank), and walk the best of each."""
+        group = self._beams[width]
+        rows, live = _padded([decoding.rows for decoding in group])  # [jobs, beams]
+        k = min(2 * width, candidates.ids.shape[1])
+        sums = np.where(live, self._rows.sums[rows], -np.inf)  # float64 [jobs, beams]
+        sums = sums[:, :, None] + candidates.log_probs[rows, :k]  # [jobs, beams, k]
+        sums = sums.reshape(len(group), -1)  # [jobs, beams * k]
+        order = np.argsort(-sums, axis=1, kind="stable")[:, : 2 * width]  # [jobs, 2 * width]
+        parents = np.take_along_axis(rows, order // k, axis=1)  # [jobs, 2 * width]
+        columns = (
+            parents.tolist(),
+            candidates.ids[parents, order % k].tolist(),
+            candidates.log_probs[parents, order % k].tolist(),
+            np.take_along_axis(sums, order, axis=1).tolist(),
+        )
+        for decoding, *best in zip(group, *columns, strict=True):
+            self._walk(decoding, zip(*best, strict=True), step)
+
+    def _walk(self, decoding: Decoding, best: Iterable[tuple[int, int, float, float]], step: _Step) -> None:
+        """Let the best candidates live, as many as the beam is wide; note those that end before."""
+        children: list[tuple[int, int, float]] = []
+        for rank, (parent, token, log_prob, total) in enumerate(best):
+            if total == -np.inf or len(children) == decoding.width:
+                break
+            if token != self.rules.eos_id:
+                children.append((parent, token, log_prob))
+            elif rank < decoding.width:
+                self._rows.note_log_prob(parent, log_prob)
+                num_tokens = int(self._rows.lengths[parent]) + 1
+                self._close(decoding, parent, num_tokens, self._eos_reason(parent), finished=True)
+        decoding.rows = self._place(decoding, [parent for parent, _, _ in children])
+        for row, (parent, token, log_prob) in zip(decoding.rows, children, strict=True):
+            step.parents[row], step.tokens[row], step.log_probs[row] = parent, token, log_prob
+
+    def _place(self, decoding: Decoding, parents: list[int]) -> list[int]:
+        """A row for each child: the first child of a row stays in it, the others take what is free, then new rows."""
+        free = [row for row in decoding.rows if row not in parents]
+        rows: list[int] = []
+        for parent in parents:
+            if parent not in rows:
+                rows.append(parent)
+            elif free:
+                rows.append(free.pop(0))
+            else:
+                rows.append(self._rows.open_copy())
+                self._owners.append(decoding)
+        self._dead += free
+        return rows
+
+    def _gather(self, parents: Ints) -> None:
+        moved = np.flatnonzero(parents[: self.num_rows] != self._rows.numbers[: self.num_rows])
+        if moved.size:
+            self._rows.copy(moved, parents[moved])
+
+    # Endings
+
+    def _end_rows(self, tokens: Ints) -> list[Outcome]:
+        """End the rows at eos, at their limit, or in a loop; a greedy job ends with its row."""
+        ends = (tokens == self.rules.eos_id) | (self._rows.lengths >= self._rows.limits)  # [rows]
+        loops = self._rows.runs >= self._rows.loop_at  # [rows, periods]
+        if loops.any():
+            ends |= loops.any(axis=1)
+        outcomes = []
+        for row in np.flatnonzero(ends).tolist():
+            decoding = self._owners[row]
+            if row in decoding.rows:  # and not dropped by its beam
+                self._end_row(decoding, row, int(tokens[row]), loops[row])
+                if decoding.width == 1:
+                    outcomes.append(self._leave(decoding))
+        return outcomes
+
+    def _end_row(self, decoding: Decoding, row: int, token: int, loops: npt.NDArray[np.bool_]) -> None:
+        length = int(self._rows.lengths[row])
+        if token == self.rules.eos_id:
+            self._close(decoding, row, length, self._eos_reason(row), finished=True)
+        elif loops.any():  # of a loop the first turn stays
+            run = int(self._rows.runs[row, loops.argmax()])
+            self._close(decoding, row, length - run, FinishReason.REPETITION, finished=False)
+        else:
+            self._close(decoding, row, length, FinishReason.LENGTH, finished=False)
+        decoding.rows.remove(row)
+        self._dead.append(row)
+
+    def _end_beams(self) -> list[Outcome]:
+        beams = [decoding for group in self._beams.values() for decoding in group]
+        return [self._leave(decoding) for decoding in beams if not decoding.rows or self._may_stop(decoding)]
+
+    def _may_stop(self, decoding: Decoding) -> bool:
+        if decoding.num_finished < decoding.width:
+            return False
+        if self.rules.stop_rule == "count":
+            return True
+        scores = sorted((ended.hypothesis.score for ended in decoding.ended if ended.finished), reverse=True)
+        best_sum = float(self._rows.sums[decoding.rows].max())
+        return self._score(best_sum, decoding.limit, decoding.alpha) <= scores[decoding.width - 1]
+
+    def _eos_reason(self, row: int) -> FinishReason:
+        return FinishReason.LENGTH if self._cut[row] else FinishReason.EOS
+
+    def _close(self, decoding: Decoding, row: int, num_tokens: int, reason: FinishReason, finished: bool) -> None:
+        """Note the first `num_tokens` of a row as a hypothesis that has ended."""
+        num_ids = num_tokens - 1 if finished else num_tokens
+        ids, log_probs = self._rows.history(row, 0, num_tokens)
+        total = float(np.cumsum(log_probs, dtype=np.float64)[-1])  # in order, as the row's own sum
+        hypothesis = Hypothesis(
+            tuple(ids[:num_ids]),
+            self._score(total, num_tokens, decoding.alpha),
+            tuple(log_probs.tolist()) if decoding.job.options.log_probs else (),
+        )
+        decoding.ended.append(Ended(hypothesis, reason, num_tokens, finished))
+        decoding.num_finished += finished
+        if decoding.job.on_token is not None:
+            self._emit(decoding, row, num_ids)
+
+    def _score(self, total: float, num_tokens: int, alpha: float) -> float:
+        match self.rules.normalization:
+            case "gnmt":
+                return total / float(((5.0 + num_tokens) / 6.0) ** alpha)
+            case "length":
+                return total / float(num_tokens**alpha)
+            case "none":
+                return total
+
+    def _leave(self, decoding: Decoding) -> Outcome:
+        """Take a job out, best hypothesis first: those that reached eos before those that did not."""
+        self._dead += decoding.rows
+        del self.decodings[decoding.job]
+        beams = self._beams.get(decoding.width, [])
+        for place in (self._forced, self._streaming, beams):
+            if decoding in place:
+                place.remove(decoding)
+        if not beams:
+            self._beams.pop(decoding.width, None)
+        ended = sorted(decoding.ended, key=lambda ended: (not ended.finished, -ended.hypothesis.score))
+        return Outcome(
+            decoding.job,
+            tuple(each.hypothesis for each in ended[: decoding.job.options.n_best]),
+            ended[0].reason if ended else FinishReason.CANCELLED,
+            self.num_steps - decoding.started_step,
+            ended[0].num_tokens if ended else 0,
+        )
+
+    # Streaming
+
+    def _emit_settled(self, decoding: Decoding) -> None:
+        """Stream what no loop can take back: all but the stretch that repeats so far."""
+        row = decoding.rows[0]
+        guarded = self._rows.loop_at[row, 0] != repetition.NEVER[0]
+        repeated = int(self._rows.runs[row].max()) if guarded else 0
+        self._emit(decoding, row, int(self._rows.lengths[row]) - repeated)
+
+    def _emit(self, decoding: Decoding, row: int, end: int) -> None:
+        if end > decoding.emitted:
+            tokens, log_probs = self._rows.history(row, decoding.emitted, end)
+            self._emissions.append(Emission(decoding.job, list(zip(tokens, log_probs.tolist(), strict=True))))
+            decoding.emitted = end
+
+    # Moving
+
+    def _advance(self, parents: Ints, num_rows: int, outcomes: list[Outcome]) -> Advance:
+        """Fill the holes that dead rows left, and say what changed since there were `num_rows`."""
+        if self._dead:
+            holes, movers = self._rows.close_holes(self._dead)
+            parents[holes] = parents[movers]
+            for hole, mover in zip(holes.tolist(), movers.tolist(), strict=True):
+                owner = self._owners[hole] = self._owners[mover]
+                owner.rows[owner.rows.index(mover)] = hole
+            del self._owners[self.num_rows :]
+            self._dead.clear()
+        parents = parents[: self.num_rows]
+        unchanged = self.num_rows == num_rows and np.array_equal(parents, self._rows.numbers[:num_rows])
+        emissions, self._emissions = self._emissions, []
+        return Advance(None if unchanged else parents, emissions, outcomes)
+
+
+def _padded(lists: list[list[int]]) -> tuple[Ints, npt.NDArray[np.bool_]]:
+    """Ragged lists as one array [lists, longest], and where it is real."""
+    longest = max(map(len, lists))
+    padded = np.array([rows + rows[:1] * (longest - len(rows)) for rows in lists])
+    live = np.arange(longest) < np.array([[len(rows)] for rows in lists])
+    return padded, live

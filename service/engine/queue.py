@@ -1,0 +1,80 @@
+"""The queue that all decode loops share: the scheduler behind a lock, and the waiting for work.
+
+The policy is left to `scheduler`; what becomes of a job once it has joined, to `loop`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Sequence
+
+from service.engine.job import EngineStopped, Job
+from service.engine.scheduler import Scheduler
+
+
+class SharedQueue:
+    """The scheduler behind a lock, and the waiting for work."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+        self._changed = threading.Condition()
+        self._accepting = True
+        self._draining = True
+
+    def offer(self, jobs: Sequence[Job]) -> None:
+        with self._changed:
+            if not self._accepting:
+                raise EngineStopped("The engine is stopping and takes no more jobs.")
+            self._scheduler.offer(jobs)
+            self._changed.notify_all()
+
+    def withdraw(self, job: Job) -> bool:
+        with self._changed:
+            return self._scheduler.withdraw(job)
+
+    def wait(self, loop: int) -> bool:
+        """Until this loop has something to do; False when it never will again."""
+        with self._changed:
+            while not self._scheduler.has_queued and not self._scheduler.is_running(loop) and self._accepting:
+                self._changed.wait()
+            busy = self._scheduler.has_queued or self._scheduler.is_running(loop)
+            return busy and (self._accepting or self._draining)
+
+    def join(self, loop: int, now: float) -> tuple[list[Job], list[Job]]:
+        """The queued jobs that expired, and those that join this loop's batch."""
+        with self._changed:
+            return self._scheduler.expire(now), self._scheduler.admit(loop)
+
+    def retire(self, loop: int, jobs: Iterable[Job]) -> None:
+        with self._changed:
+            for job in jobs:
+                self._scheduler.retire(loop, job)
+
+    def note_turn(self, loop: int, rows: int, step_seconds: float, drained_tokens: int, turn_seconds: float) -> None:
+        with self._changed:
+            self._scheduler.note_turn(loop, rows, step_seconds, drained_tokens, turn_seconds)
+
+    def abandon(self, loop: int) -> list[Job]:
+        """Forget what this loop runs; once the engine has stopped, what is queued too."""
+        with self._changed:
+            running = self._scheduler.running(loop)
+            for job in running:
+                self._scheduler.retire(loop, job)
+            return running if self._accepting or self._draining else running + self._scheduler.withdraw_all()
+
+    def stop(self, drain: bool) -> None:
+        with self._changed:
+            self._accepting = False
+            self._draining = drain
+            self._changed.notify_all()
+
+    def measure(self) -> tuple[int, int, int, float | None]:
+        """Queued segments, queued tokens, running segments, tokens per second."""
+        with self._changed:
+            scheduler = self._scheduler
+            return (
+                scheduler.queued_segments,
+                scheduler.queued_tokens,
+                scheduler.num_running,
+                scheduler.drain_tokens_per_second,
+            )

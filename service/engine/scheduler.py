@@ -1,0 +1,319 @@
+"""Pure policy: who waits, who joins a batch, who is refused; fair among requests, prompt about deadlines.
+
+No threads, no clock: `loop` holds a lock around every call and says what time it is. What a row does once it has joined
+is left to `search`.
+
+Requests share by virtual time: each admission moves the request's tag on by what the job costs, the least tag goes
+next, and a newcomer starts where a request that had its fair share all along would stand. A document cannot hold up a
+line, and a stream of lines cannot starve a document. A request with many source tokens is *bulk*: it leaves some rows
+free for the others, gets fewer while the others run (`step_budget_seconds`), and joins in bites of like length, because
+padding is the largest waste of an encoder.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+from service.engine.job import Job, QueueFull
+from service.engine.pace import DrainRate, StepTimes
+
+_LENGTH_WINDOW = 64  # jobs of a bulk request among which one of like length is sought
+_OLDEST_EVERY = 8  # every so many picks the oldest job goes, whatever its length
+_BITES = 8  # bulk joins when an eighth of the rows is free
+_NO_MEASURE_RETRY_SECONDS = 1.0
+
+Entry = tuple[float, int]  # virtual tag, serial
+
+
+@dataclass(frozen=True)
+class EngineSettings:
+    """The engine's knobs."""
+
+    max_queued_tokens: int = 32_768
+    encode_budget_tokens: int = 256  # source tokens encoded between two steps
+    step_budget_seconds: float = 0.015  # bulk requests get no more rows than this while others run
+    bulk_tokens: int = 512  # a request with more source tokens under way is bulk
+    interactive_share: float = 0.125  # of the rows, never given to bulk requests
+    continuous: bool = True  # off: jobs join only an empty batch
+
+
+class _Request:
+    """The jobs of one request that are queued or running."""
+
+    def __init__(self, key: Hashable) -> None:
+        self.key = key
+        self.queued: dict[int, Job] = {}  # by serial, oldest first
+        self.num_running = 0
+        self.num_picks = 0
+        self.tokens = 0  # source tokens under way
+        self.bulk = False
+        self.tag = 0.0
+        self.entry: Entry | None = None  # its place in line; any other entry is stale
+
+
+class _Line:
+    """Requests with queued jobs, least tag first."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[Entry, _Request]] = []
+
+    def push(self, request: _Request, serial: int) -> None:
+        request.entry = (request.tag, serial)
+        heapq.heappush(self._heap, (request.entry, request))
+
+    def first(self) -> _Request | None:
+        while self._heap:
+            entry, request = self._heap[0]
+            if request.entry is entry and request.queued:
+                return request
+            heapq.heappop(self._heap)
+            if request.entry is entry:
+                request.entry = None
+        return None
+
+    def pop(self) -> None:
+        _, request = heapq.heappop(self._heap)
+        request.entry = None
+
+
+class _Batch:
+    """What one decode loop has running; rows are reserved for whole beams."""
+
+    def __init__(self, max_rows: int) -> None:
+        self.max_rows = max_rows
+        self.running: dict[Job, bool] = {}  # job -> counted as bulk
+        self.bulk_rows = 0
+        self.interactive_rows = 0
+
+    @property
+    def free_rows(self) -> int:
+        return self.max_rows - self.bulk_rows - self.interactive_rows
+
+
+class Scheduler:
+    """One queue for the batches of all decode loops."""
+
+    def __init__(self, settings: EngineSettings, max_rows: Sequence[int]) -> None:
+        self.settings = settings
+        self.queued_tokens = 0
+        self._queued: dict[int, Job] = {}  # by serial
+        self._requests: dict[Hashable, _Request] = {}
+        self._interactive, self._bulk = _Line(), _Line()
+        self._deadlines: list[tuple[float, int]] = []  # heap of (deadline, serial), stale ones too
+        self._batches = [_Batch(rows) for rows in max_rows]
+        self._step_times = [StepTimes() for _ in max_rows]
+        self._drain = DrainRate()
+        self._num_backlogged = 0  # requests with queued jobs
+        self._virtual_now = 0.0
+        self._serial = 0
+
+    @property
+    def queued_segments(self) -> int:
+        return len(self._queued)
+
+    @property
+    def has_queued(self) -> bool:
+        return bool(self._queued)
+
+    @property
+    def drain_tokens_per_second(self) -> float | None:
+        rate = self._drain.tokens_per_second
+        return None if rate is None else rate * len(self._batches)
+
+    @property
+    def num_running(self) -> int:
+        return sum(len(batch.running) for batch in self._batches)
+
+    def is_running(self, loop: int) -> bool:
+        return bool(self._batches[loop].running)
+
+    def running(self, loop: int) -> list[Job]:
+        return list(self._batches[loop].running)
+
+    # Into the queue, and out of it unserved
+
+    def offer(self, jobs: Sequence[Job]) -> None:
+        """Queue all jobs or none; an empty queue takes whatever comes, so that nothing is refused for ever."""
+        tokens = sum(job.num_source_tokens for job in jobs)
+        if self._queued and self.queued_tokens + tokens > self.settings.max_queued_tokens:
+            raise QueueFull(self._retry_after_seconds())
+        for job in jobs:
+            self._serial += 1
+            job.serial = self._serial
+            self._enqueue(job)
+
+    def withdraw(self, job: Job) -> bool:
+        """Take a job out of the queue; False when it is not there."""
+        if self._queued.get(job.serial) is not job:
+            return False
+        request = self._requests[job.request]
+        self._dequeue(request, job)
+        self._forget(request, job)
+        return True
+
+    def expire(self, now: float) -> list[Job]:
+        """Take out the queued jobs whose deadline has passed: they are never executed."""
+        expired = []
+        while self._deadlines and self._deadlines[0][0] <= now:
+            _, serial = heapq.heappop(self._deadlines)
+            if serial in self._queued:
+                expired.append(self._queued[serial])
+        for job in expired:
+            self.withdraw(job)
+        return expired
+
+    def withdraw_all(self) -> list[Job]:
+        return [job for job in list(self._queued.values()) if self.withdraw(job)]
+
+    # Into a batch, and out of it
+
+    def admit(self, loop: int) -> list[Job]:
+        """The jobs that join this loop's batch now."""
+        if not self._queued:
+            return []
+        batch = self._batches[loop]
+        budget: float = self.settings.encode_budget_tokens
+        if not self.settings.continuous:
+            if batch.running:
+                return []
+            budget = float("inf")  # nobody is running whom encoding could stall
+        bulk_open = self._bulk_may_join(loop)
+        joined: list[Job] = []
+        while (request := self._next_request(bulk_open)) is not None:
+            job = self._pick(request, joined[0].num_source_tokens if joined else None)
+            rows = job.options.beam_size
+            if request.bulk and batch.bulk_rows and batch.bulk_rows + rows > self._bulk_cap(loop):
+                bulk_open = False
+                continue
+            # One that does not fit waits at the head of the line: no row is given away before it has its beam.
+            if rows > batch.free_rows or (joined and job.num_source_tokens > budget):
+                break
+            budget -= job.num_source_tokens
+            self._join(batch, request, job)
+            joined.append(job)
+        return joined
+
+    def retire(self, loop: int, job: Job) -> None:
+        """A running job has left its batch."""
+        batch = self._batches[loop]
+        if batch.running.pop(job):
+            batch.bulk_rows -= job.options.beam_size
+        else:
+            batch.interactive_rows -= job.options.beam_size
+        request = self._requests[job.request]
+        request.num_running -= 1
+        self._forget(request, job)
+
+    def note_turn(self, loop: int, rows: int, step_seconds: float, drained_tokens: int, turn_seconds: float) -> None:
+        """Learn from one turn of a loop."""
+        if rows:
+            self._step_times[loop].note(rows, step_seconds)
+        self._drain.note(drained_tokens, turn_seconds)
+
+    # The queue's books
+
+    def _enqueue(self, job: Job) -> None:
+        request = self._requests.setdefault(job.request, _Request(job.request))
+        request.tokens += job.num_source_tokens
+        became_bulk = not request.bulk and request.tokens > self.settings.bulk_tokens
+        request.bulk |= became_bulk
+        self._num_backlogged += not request.queued
+        request.queued[job.serial] = self._queued[job.serial] = job
+        self.queued_tokens += job.num_source_tokens
+        if request.entry is None:
+            request.tag = max(request.tag, self._virtual_now)
+        if request.entry is None or became_bulk:
+            self._line(request).push(request, job.serial)
+        if job.deadline_at is not None:
+            self._push_deadline(job.deadline_at, job.serial)
+
+    def _push_deadline(self, deadline_at: float, serial: int) -> None:
+        heapq.heappush(self._deadlines, (deadline_at, serial))
+        if len(self._deadlines) > 4 * len(self._queued) + 64:
+            self._deadlines = [entry for entry in self._deadlines if entry[1] in self._queued]
+            heapq.heapify(self._deadlines)
+
+    def _dequeue(self, request: _Request, job: Job) -> None:
+        del self._queued[job.serial], request.queued[job.serial]
+        self.queued_tokens -= job.num_source_tokens
+        self._num_backlogged -= not request.queued
+
+    def _forget(self, request: _Request, job: Job) -> None:
+        request.tokens -= job.num_source_tokens
+        if not request.queued and not request.num_running:
+            request.entry = None
+            del self._requests[request.key]
+
+    def _retry_after_seconds(self) -> float:
+        """When about half of the queue will be gone."""
+        rate = self.drain_tokens_per_second
+        return _NO_MEASURE_RETRY_SECONDS if rate is None else self.queued_tokens / 2 / rate
+
+    # Whose turn it is
+
+    def _line(self, request: _Request) -> _Line:
+        return self._bulk if request.bulk else self._interactive
+
+    def _next_request(self, bulk_open: bool) -> _Request | None:
+        line = self._interactive.first()
+        bulk = self._bulk.first() if bulk_open else None
+        if line is None or bulk is None:
+            return line or bulk
+        return line if line.tag <= bulk.tag else bulk
+
+    def _pick(self, request: _Request, length: int | None) -> Job:
+        """The request's oldest job, or for bulk one of like length to those that join with it."""
+        oldest = next(iter(request.queued.values()))
+        if length is None or not request.bulk or request.num_picks % _OLDEST_EVERY == 0:
+            return oldest
+        window = islice(request.queued.values(), _LENGTH_WINDOW)
+        return min(window, key=lambda job: abs(job.num_source_tokens - length))
+
+    def _join(self, batch: _Batch, request: _Request, job: Job) -> None:
+        rows = job.options.beam_size
+        cost = rows * job.num_source_tokens
+        self._virtual_now += cost / self._num_backlogged
+        self._line(request).pop()
+        self._dequeue(request, job)
+        request.tag += cost
+        request.num_running += 1
+        request.num_picks += 1
+        if request.queued:
+            self._line(request).push(request, job.serial)
+        batch.running[job] = request.bulk
+        if request.bulk:
+            batch.bulk_rows += rows
+        else:
+            batch.interactive_rows += rows
+
+    def _bulk_cap(self, loop: int) -> int:
+        """The rows that bulk requests may have in this batch."""
+        batch = self._batches[loop]
+        if not self.settings.continuous:
+            return batch.max_rows
+        cap = batch.max_rows - int(batch.max_rows * self.settings.interactive_share)
+        if batch.interactive_rows or self._interactive.first() is not None:
+            affordable = self._step_times[loop].rows_within(self.settings.step_budget_seconds)
+            if affordable is not None:
+                cap = min(cap, max(affordable - batch.interactive_rows, batch.max_rows // _BITES))
+        return max(1, cap)
+
+    def _bulk_may_join(self, loop: int) -> bool:
+        """Bulk joins in bites, so that its encoder batches are worth their while."""
+        batch, cap = self._batches[loop], self._bulk_cap(loop)
+        bite = min(cap, max(1, batch.max_rows // _BITES))
+        return not batch.running or cap - batch.bulk_rows >= bite
+
+
+def like_lengths(jobs: Iterable[Job]) -> list[list[Job]]:
+    """Jobs in groups to be encoded together, so that at most about a fifth of each is padding."""
+    groups: list[list[Job]] = []
+    for job in sorted(jobs, key=lambda job: job.num_source_tokens):
+        if groups and 4 * job.num_source_tokens <= 5 * groups[-1][0].num_source_tokens + 8:
+            groups[-1].append(job)
+        else:
+            groups.append([job])
+    return groups
