@@ -6,10 +6,12 @@ runs them to `loop`.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from typing import Literal
 
 
@@ -117,12 +119,13 @@ class Job:
         on_token: Callable[[int, float], None] | None = None,
     ) -> None:
         self.source_ids = tuple(source_ids)
+        self.num_source_tokens = len(self.source_ids)
         self.options = options or DecodingOptions()
         self.request: Hashable = object() if request is None else request
         self.deadline_at = deadline_at
         self.on_token = on_token if self.options.beam_size == 1 else None
         self.future: Future[DecodingResult] = Future()
-        self.future.add_done_callback(self._future_done)
+        self.future.add_done_callback(partial(_cancel_with_future, weakref.ref(self)))  # no cycle: memory stays flat
         self.cancelled = False
         # Written by the engine.
         self.serial = 0
@@ -131,19 +134,17 @@ class Job:
         self.encoded_at = 0.0
         self.withdraw: Callable[[Job], None] | None = None
 
-    @property
-    def num_source_tokens(self) -> int:
-        return len(self.source_ids)
-
     def cancel(self) -> None:
         """Give the job up, from any thread: a queued job ends at once, a running one at the next step."""
         self.cancelled = True
         if self.withdraw is not None:
             self.withdraw(self)
 
-    def _future_done(self, future: Future[DecodingResult]) -> None:
-        if future.cancelled():
-            self.cancel()
+
+def _cancel_with_future(reference: weakref.ref[Job], future: Future[DecodingResult]) -> None:
+    job = reference()
+    if job is not None and future.cancelled():
+        job.cancel()
 
 
 def max_new_tokens_of(job: Job, rules: DecodingRules) -> int:

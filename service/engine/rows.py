@@ -5,6 +5,7 @@ What the tokens mean, and which rows live, is left to `search`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -105,21 +106,20 @@ class Rows:
         tokens: list[int] = self._tokens[row, start:end].tolist()
         return tokens, self._log_probs[row, start:end]
 
-    def copy(self, to: Ints, source: Ints) -> None:
+    def copy(self, to: Sequence[int] | Ints, source: Sequence[int] | Ints) -> None:
         """Row to[i] becomes what row source[i] was; a row may be the source of several."""
         longest = int(self.lengths.max(initial=0))
         self._records[to] = self._records[source]
         self._tokens[to, :longest] = self._tokens[source, :longest]
         self._log_probs[to, :longest] = self._log_probs[source, :longest]
 
-    def close_holes(self, dead: list[int]) -> tuple[Ints, Ints]:
+    def close_holes(self, dead: list[int]) -> tuple[list[int], list[int]]:
         """Drop rows: the last ones move into the holes, all others stay. Returns the holes and who moved there."""
-        alive = np.ones(self.count, bool)
-        alive[dead] = False
-        count = int(alive.sum())
-        holes = np.flatnonzero(~alive[:count])
-        movers = np.flatnonzero(alive[count:]) + count
-        if holes.size:
+        gone = set(dead)
+        count = self.count - len(gone)
+        holes = [row for row in dead if row < count]
+        movers = [row for row in range(count, self.count) if row not in gone]
+        if holes:
             self.copy(holes, movers)
         self.count = count
         return holes, movers

@@ -52,6 +52,19 @@ class _Request:
         self.bulk = False
         self.tag = 0.0
         self.entry: Entry | None = None  # its place in line; any other entry is stale
+        self._anchor: Job | None = None
+        self._near: list[Job] = []  # queued jobs, those nearest in length to the anchor last
+
+    def nearest(self, anchor: Job) -> Job:
+        """Among the oldest queued jobs the one whose length is nearest to the anchor's."""
+        while self._near and self._near[-1].serial not in self.queued:
+            self._near.pop()
+        if self._anchor is not anchor or not self._near:
+            self._anchor = anchor
+            window = islice(self.queued.values(), _LENGTH_WINDOW)
+            length = anchor.num_source_tokens
+            self._near = sorted(window, key=lambda job: -abs(job.num_source_tokens - length))
+        return self._near[-1]
 
 
 class _Line:
@@ -183,7 +196,7 @@ class Scheduler:
         bulk_open = self._bulk_may_join(loop)
         joined: list[Job] = []
         while (request := self._next_request(bulk_open)) is not None:
-            job = self._pick(request, joined[0].num_source_tokens if joined else None)
+            job = self._pick(request, joined)
             rows = job.options.beam_size
             if request.bulk and batch.bulk_rows and batch.bulk_rows + rows > self._bulk_cap(loop):
                 bulk_open = False
@@ -264,13 +277,11 @@ class Scheduler:
             return line or bulk
         return line if line.tag <= bulk.tag else bulk
 
-    def _pick(self, request: _Request, length: int | None) -> Job:
-        """The request's oldest job, or for bulk one of like length to those that join with it."""
-        oldest = next(iter(request.queued.values()))
-        if length is None or not request.bulk or request.num_picks % _OLDEST_EVERY == 0:
-            return oldest
-        window = islice(request.queued.values(), _LENGTH_WINDOW)
-        return min(window, key=lambda job: abs(job.num_source_tokens - length))
+    def _pick(self, request: _Request, joined: list[Job]) -> Job:
+        """The request's oldest job, or for bulk one of like length to the first that joins."""
+        if joined and request.bulk and request.num_picks % _OLDEST_EVERY:
+            return request.nearest(joined[0])
+        return next(iter(request.queued.values()))
 
     def _join(self, batch: _Batch, request: _Request, job: Job) -> None:
         rows = job.options.beam_size

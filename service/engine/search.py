@@ -278,7 +278,7 @@ class Search:
         return rows
 
     def _gather(self, parents: Ints) -> None:
-        moved = np.flatnonzero(parents[: self.num_rows] != self._rows.numbers[: self.num_rows])
+        moved = (parents[: self.num_rows] != self._rows.numbers[: self.num_rows]).nonzero()[0]
         if moved.size:
             self._rows.copy(moved, parents[moved])
 
@@ -291,7 +291,7 @@ class Search:
         if loops.any():
             ends |= loops.any(axis=1)
         outcomes = []
-        for row in np.flatnonzero(ends).tolist():
+        for row in ends.nonzero()[0].tolist():
             decoding = self._owners[row]
             if row in decoding.rows:  # and not dropped by its beam
                 self._end_row(decoding, row, int(tokens[row]), loops[row])
@@ -389,18 +389,20 @@ class Search:
 
     def _advance(self, parents: Ints, num_rows: int, outcomes: list[Outcome]) -> Advance:
         """Fill the holes that dead rows left, and say what changed since there were `num_rows`."""
+        changed = self.num_rows != num_rows or bool(self._dead)
         if self._dead:
             holes, movers = self._rows.close_holes(self._dead)
             parents[holes] = parents[movers]
-            for hole, mover in zip(holes.tolist(), movers.tolist(), strict=True):
+            for hole, mover in zip(holes, movers, strict=True):
                 owner = self._owners[hole] = self._owners[mover]
                 owner.rows[owner.rows.index(mover)] = hole
             del self._owners[self.num_rows :]
             self._dead.clear()
         parents = parents[: self.num_rows]
-        unchanged = self.num_rows == num_rows and np.array_equal(parents, self._rows.numbers[:num_rows])
+        if not changed and self._beams:
+            changed = bool((parents != self._rows.numbers[:num_rows]).any())
         emissions, self._emissions = self._emissions, []
-        return Advance(None if unchanged else parents, emissions, outcomes)
+        return Advance(parents if changed else None, emissions, outcomes)
 
 
 def _padded(lists: list[list[int]]) -> tuple[Ints, npt.NDArray[np.bool_]]:

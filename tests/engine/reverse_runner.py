@@ -48,6 +48,12 @@ def dream(vocab_size: int = 12, coarse: bool = False, eos_bonus: float = 0.1) ->
     return log_probs
 
 
+def stutter(vocab_size: int = 12) -> LogProbs:
+    """Log-probabilities [vocab] that look back one token only, so that greedy paths run into loops."""
+    made_up = dream(vocab_size, eos_bonus=0.0)
+    return lambda source, prefix: made_up(source[:1], prefix[-1:])
+
+
 def best(scores: np.ndarray, k: int) -> np.ndarray:
     """The ids of the k best, ties by lower id."""
     return np.argsort(-scores, kind="stable")[:k]
