@@ -10,6 +10,7 @@
     ├── TooLarge              413  too_large        body, text or batch above a limit
     ├── InvalidRequest        422  invalid_request  read, but not what the contract asks for
     │   └── StrictRefusal     422  strict           `strict` was asked for, and something would have been lost
+    ├── HeadersTooLarge       431  headers          request line and headers above a limit
     ├── RetryLater
     │   ├── RateLimited       429  rate_limited     this key, or this caller, is too fast
     │   ├── QuotaExceeded     429  quota            this key has used up its characters (456 to DeepL clients)
@@ -79,6 +80,10 @@ class StrictRefusal(InvalidRequest):
     reason, title = "strict", "Refused by strict"
 
 
+class HeadersTooLarge(DragomanError):
+    status, reason, title = 431, "headers", "Headers too large"
+
+
 class RetryLater(DragomanError):
     """The same request may succeed later: `retry_after_seconds` becomes the `Retry-After` header."""
 
@@ -113,6 +118,10 @@ class DeadlineExceeded(DragomanError):
 
 class InternalError(DragomanError):
     status, reason, title = 500, "internal", "Internal error"
+
+
+class ClientLeft(Exception):
+    """The caller hung up: there is nobody to answer, so this is outside the tree."""
 
 
 def error_types(root: type[DragomanError] = DragomanError) -> Iterator[type[DragomanError]]:

@@ -6,7 +6,7 @@ them. Gauges of the engine are read when somebody scrapes. Labels have few value
 start, so that a rate is 0 rather than absent until something happens.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal, Protocol, get_args
 
@@ -59,7 +59,7 @@ class MetricRow:
 class Metrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         self.registry = registry
-        self._pairs: set[str] = set()
+        self._read_engines: Callable[[], Mapping[str, EngineGauges]] = dict
         self._declare_http()
         self._declare_engine()
         self._declare_bundles()
@@ -138,19 +138,21 @@ class Metrics:
         """What an engine reports to; its series exist from now on."""
         return PairObserver(self, pair)
 
-    def watch_engine(self, pair: str, read: Callable[[], EngineGauges]) -> None:
-        """Read the engine's gauges whenever somebody scrapes."""
-        self._pairs.add(pair)
-        self._active_rows.labels(pair).set_function(lambda: read().active_rows)
-        self._row_capacity.labels(pair).set_function(lambda: read().row_capacity)
-        self._queued_segments.labels(pair).set_function(lambda: read().queued_segments)
-        self._queued_tokens.labels(pair).set_function(lambda: read().queued_tokens)
+    def watch_engines(self, read: Callable[[], Mapping[str, EngineGauges]]) -> None:
+        """Ask for the engines' gauges, by pair, whenever somebody scrapes."""
+        self._read_engines = read
 
-    def forget_engine(self, pair: str) -> None:
-        """The engine is gone; counters stay, because a counter that vanishes loses its rate."""
-        self._pairs.discard(pair)
-        for gauge in (self._active_rows, self._row_capacity, self._queued_segments, self._queued_tokens):
-            gauge.remove(pair)
+    def _refresh_gauges(self) -> None:
+        engines = self._read_engines()
+        for gauge, attribute in (
+            (self._active_rows, "active_rows"),
+            (self._row_capacity, "row_capacity"),
+            (self._queued_segments, "queued_segments"),
+            (self._queued_tokens, "queued_tokens"),
+        ):
+            gauge.clear()  # an engine that is gone leaves none of its gauges
+            for pair, engine in engines.items():
+                gauge.labels(pair).set(getattr(engine, attribute))
 
     def bundle_loaded(self, outcome: LoadOutcome) -> None:
         self._bundle_loads.labels(outcome).inc()
@@ -168,6 +170,7 @@ class Metrics:
 
     def exposition(self, accept: str) -> tuple[bytes, str]:
         """What `/metrics` answers, and its content type: text, or OpenMetrics for who asks for it."""
+        self._refresh_gauges()
         encode, content_type = choose_encoder(accept)
         return encode(self.registry), content_type
 

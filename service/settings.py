@@ -37,7 +37,6 @@ class Settings(BaseSettings):
     bundles: Path | None = Field(None, description="Directory of bundles; empty serves the embedded ones")
     watch: bool = Field(True, description="Reload bundles and keys when their files change (SIGHUP always does)")
     pivot: bool = Field(True, description="Translate through a third language where no bundle serves the pair itself")
-    warmup: bool = Field(True, description="Run the graphs once at start, so that the first request is not slow")
     playground: bool = Field(True, description="Serve the web page at `/`")
     docs: bool = Field(True, description="Serve the API documentation at `/docs` and `/openapi.json`")
 

@@ -1,0 +1,100 @@
+"""What a route may use: the rooms of the service, and the record of the request it answers.
+
+`app.py` fills `Rooms` once; `tracking.py` opens a `RequestRecord` for each request, and routes note in it what the
+log, the metrics and the trace should know. Nothing here holds any of a request's text.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Protocol
+
+from fastapi import Depends, Request
+from starlette.types import Scope
+
+from service.api.limits import Gate
+from service.bundles.catalog import Route
+from service.bundles.manifest import Bundle
+from service.engine.loop import EngineSnapshot
+from service.metrics import Api, Metrics
+from service.settings import Settings
+from service.translation.contract import Timings
+from service.translation.translator import Translator
+
+
+@dataclass
+class Lifecycle:
+    """Where the server is in its life; `server.py` and the lifespan write it, probes read it."""
+
+    loaded: bool = False
+    draining: bool = False
+
+    @property
+    def ready(self) -> bool:
+        return self.loaded and not self.draining
+
+
+class CatalogView(Protocol):
+    """What routes ask of the catalog."""
+
+    def bundles(self) -> Sequence[Bundle]: ...
+    def routes(self) -> Sequence[Route]: ...
+
+
+@dataclass
+class Watchers:
+    """How many pages watch `/v1/live`."""
+
+    count: int = 0
+
+
+@dataclass(frozen=True)
+class Rooms:
+    settings: Settings
+    metrics: Metrics
+    gate: Gate
+    catalog: CatalogView
+    translator: Translator
+    snapshots: Callable[[], Mapping[str, EngineSnapshot]]  # by pair
+    reload: Callable[[], None]  # soon, on the event loop
+    clock: Callable[[], float]
+    started_at: float
+    lifecycle: Lifecycle = field(default_factory=Lifecycle)
+    watchers: Watchers = field(default_factory=Watchers)
+
+
+@dataclass
+class RequestRecord:
+    """What is known about a request, for the log line, the metrics and the trace."""
+
+    request_id: str
+    api: Api
+    method: str
+    address: str
+    started_at: float
+    trace_parent: str | None = None
+    route: str = "unmatched"  # the path of a known route, never one that a caller made up
+    key: str | None = None
+    pair: str | None = None
+    num_texts: int = 0
+    num_characters: int = 0
+    timings: Timings = field(default_factory=Timings)
+    status: int | None = None
+    reason: str | None = None
+    client_left: bool = False
+
+    @property
+    def translates(self) -> bool:
+        return self.num_texts > 0
+
+
+def rooms_of(request: Request) -> Rooms:
+    rooms: Rooms = request.app.state.rooms
+    return rooms
+
+
+def record_in(scope: Scope) -> RequestRecord:
+    record: RequestRecord = scope["state"]["record"]
+    return record
+
+
+UsesRooms = Annotated[Rooms, Depends(rooms_of)]

@@ -1,0 +1,222 @@
+"""DeepL's API, version 2: `/v2/translate`, `/v2/languages`, `/v2/usage`, for its official clients unchanged.
+
+A key is sent as `Authorization: DeepL-Auth-Key KEY` (or the older `auth_key` field). JSON and forms are taken.
+Unknown fields are ignored, as DeepL does; our own decoding options (`beam_size`, …) work as extra fields.
+
+| field of DeepL | here |
+|---|---|
+| `target_lang` EN-US, EN-GB, PT-BR, … | the language before the dash; we have one variety of each |
+| `split_sentences` 0, 1, nonewlines | 0 keeps each line whole; 1 and nonewlines split (a line break always separates) |
+| `tag_handling` xml, html | tags and entities are kept, as they are in every text |
+| `ignore_tags` | with `tag_handling`: those elements are left as they are |
+| `preserve_formatting`, `show_billed_characters` | always so |
+| `context`, `model_type`, `outline_detection`, `splitting_tags`, `non_splitting_tags` | taken and not used: hints |
+| `formality` default, prefer_more, prefer_less | taken and not used, as DeepL does where a language has no forms |
+| `formality` more, less; `glossary_id(s)`, `style_id`, `translation_memory_id` | refused, 400: the answer would not |
+| `custom_instructions` | be what was asked for |
+
+Errors are `{"message": str, "detail": str}`: the client joins both to a string. It knows 400, 403, 404, 429, 456 and
+503, so 422 becomes 400 and an exhausted quota 456.
+"""
+
+import re
+from dataclasses import replace
+from typing import Any
+
+import orjson
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from service.api.context import Rooms, UsesRooms
+from service.api.fields import Fields, read_fields
+from service.api.languages import name_of
+from service.api.limits import Caller
+from service.api.native import bearer_key
+from service.api.refusals import Dialect
+from service.api.work import Order, let_in, translate
+from service.errors import (
+    BadRequest,
+    DeadlineExceeded,
+    DragomanError,
+    Forbidden,
+    InternalError,
+    InvalidRequest,
+    NotReady,
+    QueueFull,
+    QuotaExceeded,
+    SlowBody,
+    TooLarge,
+    UnknownPair,
+)
+from service.translation.contract import AUTO, Translation, TranslationOptions
+
+TAG_NAME = re.compile(r"[A-Za-z_][\w:.-]{0,63}")
+QUOTA_STATUS = 456  # DeepL's own
+UNLIMITED = 1_000_000_000_000  # what DeepL answers for accounts without a limit
+VARIETIES = {  # the client refuses plain EN and PT as targets before it sends anything
+    "en": (("EN-US", "English (American)"), ("EN-GB", "English (British)")),
+    "pt": (("PT-BR", "Portuguese (Brazilian)"), ("PT-PT", "Portuguese (European)")),
+}
+REFUSED_FIELDS = (
+    "glossary_id", "glossary_ids", "style_id", "translation_memory_id", "custom_instructions",
+)  # fmt: skip
+REFUSALS: tuple[type[DragomanError], ...] = (
+    BadRequest, Forbidden, SlowBody, TooLarge, QueueFull, QuotaExceeded, InternalError, NotReady, DeadlineExceeded,
+)  # fmt: skip
+
+
+def status_of(error: DragomanError | type[DragomanError]) -> int:
+    kind = error if isinstance(error, type) else type(error)
+    if issubclass(kind, QuotaExceeded):
+        return QUOTA_STATUS
+    return 400 if issubclass(kind, InvalidRequest | UnknownPair) else kind.status
+
+
+def render_error(error: DragomanError, request_id: str) -> Response:
+    message = "Quota for this billing period has been exceeded." if isinstance(error, QuotaExceeded) else error.title
+    content = {"message": message, "detail": error.detail}
+    return Response(orjson.dumps(content), status_of(error), media_type="application/json")
+
+
+def _claims(path: str) -> bool:
+    operations = path.startswith(("/v2/health", "/v2/models"))
+    return path.startswith(("/v2/", "/v3/")) and not operations
+
+
+DIALECT = Dialect("deepl", claims=_claims, render=render_error)
+router = APIRouter(prefix="/v2", tags=["deepl"])
+
+ERROR_SCHEMA = {
+    "type": "object",
+    "properties": {"message": {"type": "string"}, "detail": {"type": "string"}},
+    "required": ["message"],
+}
+RESPONSES: dict[int | str, dict[str, Any]] = {
+    status_of(error): {"description": error.title, "content": {"application/json": {"schema": ERROR_SCHEMA}}}
+    for error in REFUSALS
+}
+TRANSLATE_SCHEMA = {
+    "type": "object",
+    "properties": {
+        "text": {"type": "array", "items": {"type": "string"}, "minItems": 1},
+        "source_lang": {"type": "string", "description": "Left out: detected"},
+        "target_lang": {"type": "string"},
+        "split_sentences": {"type": "string", "enum": ["0", "1", "nonewlines"]},
+        "tag_handling": {"type": "string", "enum": ["xml", "html"]},
+    },
+    "required": ["text", "target_lang"],
+}
+TRANSLATE_EXAMPLE = {"text": ["O gato dorme."], "target_lang": "EN-US"}
+TRANSLATE_BODY = {
+    "required": True,
+    "content": {
+        "application/json": {"schema": TRANSLATE_SCHEMA, "example": TRANSLATE_EXAMPLE},
+        "application/x-www-form-urlencoded": {"schema": TRANSLATE_SCHEMA, "example": TRANSLATE_EXAMPLE},
+    },
+}
+
+
+def _caller(request: Request, rooms: Rooms, fields: Fields) -> Caller:
+    scheme, _, key = request.headers.get("authorization", "").partition(" ")
+    sent = key.strip() if scheme.lower() == "deepl-auth-key" else bearer_key(request)
+    return let_in(request, rooms, sent or fields.text("auth_key"))
+
+
+@router.post(
+    "/translate", summary="Translate, as DeepL does", responses=RESPONSES, openapi_extra={"requestBody": TRANSLATE_BODY}
+)
+async def post_translate(request: Request, rooms: UsesRooms) -> Response:
+    fields = await read_fields(request)
+    caller = _caller(request, rooms, fields)
+    texts = fields.texts("text")
+    if not texts:
+        raise BadRequest("Parameter 'text' not specified.")
+    order = Order(texts, _source(fields), _target(fields), _options(fields, texts))
+    result = await translate(request, rooms, caller, order)
+    pairs = zip(texts, result.translations, strict=True)
+    return _json({"translations": [_translation_json(text, translation) for text, translation in pairs]})
+
+
+@router.api_route("/languages", methods=["GET", "POST"], summary="Languages, as DeepL lists them", responses=RESPONSES)
+async def languages(request: Request, rooms: UsesRooms) -> Response:
+    fields = await read_fields(request)
+    _caller(request, rooms, fields)
+    wanted = fields.text("type") or "source"
+    if wanted not in ("source", "target"):
+        raise BadRequest("Value for 'type' not supported; it is source or target.")
+    routes = rooms.catalog.routes()
+    codes = sorted({target if wanted == "target" else source for source, target, _ in routes})
+    named = [(code.upper(), name_of(code)) for code in codes]
+    if wanted == "target":
+        named = [variety for code in codes for variety in VARIETIES.get(code, ((code.upper(), name_of(code)),))]
+    return _json([{"language": code, "name": name, "supports_formality": False} for code, name in named])
+
+
+@router.get("/usage", summary="Characters used by this key", responses=RESPONSES)
+async def get_usage(request: Request, rooms: UsesRooms) -> Response:
+    caller = _caller(request, rooms, await read_fields(request))
+    used = rooms.gate.usage.used(caller.key.name) if caller.key else 0
+    limit = caller.key.characters_per_month if caller.key else None
+    return _json({"character_count": used, "character_limit": UNLIMITED if limit is None else limit})
+
+
+def _source(fields: Fields) -> str:
+    return _language(fields.text("source_lang") or AUTO, "source_lang")
+
+
+def _target(fields: Fields) -> str:
+    target = fields.text("target_lang")
+    if not target:
+        raise BadRequest("Parameter 'target_lang' not specified.")
+    return _language(target, "target_lang")
+
+
+def _language(code: str, name: str) -> str:
+    """EN-US is English to us."""
+    language = code.strip().lower().partition("-")[0]
+    if not language.isascii() or not language.isalpha() or len(language) > 4:
+        raise BadRequest(f"Value for '{name}' not supported.")
+    return language
+
+
+def _options(fields: Fields, texts: list[str]) -> TranslationOptions:
+    for name in REFUSED_FIELDS:
+        if any(fields.values.get(name, [])):
+            raise BadRequest(f"Parameter '{name}' is not supported by this server; leave it out.")
+    if (fields.text("formality") or "default") not in ("default", "prefer_more", "prefer_less"):
+        raise BadRequest("'formality' is not supported for given 'target_lang'; use prefer_more or prefer_less.")
+    if (fields.text("tag_handling") or "") not in ("", "xml", "html"):
+        raise BadRequest("Value for 'tag_handling' not supported; it is xml or html.")
+    split = fields.text("split_sentences")
+    if split not in (None, "", "0", "1", "nonewlines", "true", "false"):
+        raise BadRequest("Value for 'split_sentences' not supported; it is 0, 1 or nonewlines.")
+    options = fields.options()
+    glossary = {**options.glossary, **_ignored_elements(fields, texts)}
+    return replace(options, split_sentences=split not in ("0", "false"), glossary=glossary)
+
+
+def _ignored_elements(fields: Fields, texts: list[str]) -> dict[str, str]:
+    """The elements that `ignore_tags` names, as terms of the glossary that translate to themselves."""
+    if not fields.text("tag_handling"):
+        return {}
+    lists = fields.texts("ignore_tags") or []
+    names = [name.strip() for part in lists for name in part.split(",") if name.strip()]
+    if not all(TAG_NAME.fullmatch(name) for name in names):
+        raise BadRequest("Value for 'ignore_tags' not supported; it lists names of tags.")
+    elements: dict[str, str] = {}
+    for name in names:
+        element = re.compile(rf"<{re.escape(name)}(?:\s[^<>]*)?>.*?</{re.escape(name)}\s*>", re.DOTALL)
+        elements |= {found: found for text in texts for found in element.findall(text)}
+    return elements
+
+
+def _translation_json(text: str, translation: Translation) -> dict[str, Any]:
+    return {
+        "detected_source_language": translation.source.upper(),
+        "text": translation.text,
+        "billed_characters": len(text),
+    }
+
+
+def _json(content: Any) -> Response:
+    return Response(orjson.dumps(content), media_type="application/json")

@@ -1,0 +1,206 @@
+"""LibreTranslate's API: `/translate`, `/detect`, `/languages`, `/frontend/settings`, `/health`.
+
+A key is the field `api_key`. JSON, forms and the query are taken, also in the body of a GET. `format` is `text` or
+`html`; tags and entities are kept in both. Our own decoding options (`beam_size`, …) work as extra fields. Errors are
+`{"error": str}`, with LibreTranslate's statuses: 400 for whatever is wrong with a request, 403 for a bad key, 429.
+"""
+
+from typing import Any
+
+import orjson
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from service.api.alternatives import alternatives_of
+from service.api.context import Rooms, UsesRooms
+from service.api.fields import Fields, read_fields
+from service.api.languages import name_of
+from service.api.limits import Caller
+from service.api.native import bearer_key
+from service.api.refusals import Dialect
+from service.api.work import Order, let_in, note, num_characters, translate
+from service.errors import (
+    BadRequest,
+    DeadlineExceeded,
+    DragomanError,
+    Forbidden,
+    InternalError,
+    InvalidRequest,
+    NotReady,
+    QueueFull,
+    SlowBody,
+    TooLarge,
+    UnknownPair,
+)
+from service.translation.contract import AUTO, Detection, Translation, TranslationOptions, TranslationResult
+
+REFUSALS: tuple[type[DragomanError], ...] = (
+    BadRequest, Forbidden, SlowBody, QueueFull, InternalError, NotReady, DeadlineExceeded,
+)  # fmt: skip
+PATHS = ("/translate", "/detect", "/languages", "/frontend/settings", "/health")
+
+
+def status_of(error: DragomanError | type[DragomanError]) -> int:
+    kind = error if isinstance(error, type) else type(error)
+    return 400 if issubclass(kind, InvalidRequest | UnknownPair | TooLarge) else kind.status
+
+
+def render_error(error: DragomanError, request_id: str) -> Response:
+    detail = f"Slowdown: {error.detail}" if error.status == 429 else error.detail
+    return Response(orjson.dumps({"error": detail}), status_of(error), media_type="application/json")
+
+
+DIALECT = Dialect("libretranslate", claims=lambda path: path in PATHS, render=render_error)
+router = APIRouter(tags=["libretranslate"])
+
+ERROR_SCHEMA = {"type": "object", "properties": {"error": {"type": "string"}}, "required": ["error"]}
+RESPONSES: dict[int | str, dict[str, Any]] = {
+    status_of(error): {"description": error.title, "content": {"application/json": {"schema": ERROR_SCHEMA}}}
+    for error in REFUSALS
+}
+TRANSLATE_SCHEMA = {
+    "type": "object",
+    "properties": {
+        "q": {"oneOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]},
+        "source": {"type": "string", "description": "A language code, or auto"},
+        "target": {"type": "string"},
+        "format": {"type": "string", "enum": ["text", "html"]},
+        "alternatives": {"type": "integer", "minimum": 0},
+        "api_key": {"type": "string"},
+    },
+    "required": ["q", "source", "target"],
+}
+DETECT_SCHEMA = {
+    "type": "object",
+    "properties": {"q": {"type": "string"}, "api_key": {"type": "string"}},
+    "required": ["q"],
+}
+
+
+def _body(schema: dict[str, Any], example: dict[str, Any]) -> dict[str, Any]:
+    content = {"schema": schema, "example": example}
+    return {"requestBody": {"content": {"application/json": content, "application/x-www-form-urlencoded": content}}}
+
+
+def _caller(request: Request, rooms: Rooms, fields: Fields) -> Caller:
+    return let_in(request, rooms, fields.text("api_key") or bearer_key(request))
+
+
+@router.post(
+    "/translate",
+    summary="Translate, as LibreTranslate does",
+    responses=RESPONSES,
+    openapi_extra=_body(TRANSLATE_SCHEMA, {"q": "O gato dorme.", "source": "pt", "target": "en"}),
+)
+async def post_translate(request: Request, rooms: UsesRooms) -> Response:
+    fields = await read_fields(request)
+    caller = _caller(request, rooms, fields)
+    texts = _texts(fields)
+    num_alternatives = fields.number("alternatives")
+    source, target = _language(fields, "source"), _language(fields, "target")
+    options = _options(fields, num_alternatives, rooms.settings.max_beam_size)
+    result = await translate(request, rooms, caller, Order(texts, source, target, options))
+    return _json(_answer(result, source, num_alternatives, fields.is_list("q")))
+
+
+@router.post(
+    "/detect",
+    summary="Which of the languages served a text is in",
+    responses=RESPONSES,
+    openapi_extra=_body(DETECT_SCHEMA, {"q": "O gato dorme."}),
+)
+async def post_detect(request: Request, rooms: UsesRooms) -> Response:
+    fields = await read_fields(request)
+    _caller(request, rooms, fields)
+    text = _texts(fields)[0]
+    note(request, Order([text], AUTO, "", TranslationOptions()))
+    if num_characters([text]) > rooms.settings.max_characters:
+        raise TooLarge(f"The text is longer than {rooms.settings.max_characters} characters.")
+    return _json([_detection_json(detection) for detection in rooms.translator.detect(text)])
+
+
+@router.get("/languages", summary="Languages, as LibreTranslate lists them", responses=RESPONSES)
+async def get_languages(rooms: UsesRooms) -> Response:
+    routes = rooms.catalog.routes()
+    codes = sorted({source for source, _, _ in routes})
+    # LibreTranslate lists a language among its own targets, and its clients show what is listed.
+    return _json(
+        [
+            {"code": code, "name": name_of(code), "targets": sorted({code, *(t for s, t, _ in routes if s == code)})}
+            for code in codes
+        ]
+    )
+
+
+@router.get("/frontend/settings", summary="What LibreTranslate's own page asks for", responses=RESPONSES)
+async def get_frontend_settings(rooms: UsesRooms) -> Response:
+    routes = rooms.catalog.routes()
+    target = {"code": routes[0][1], "name": name_of(routes[0][1])} if routes else {"code": "", "name": ""}
+    return _json(
+        {
+            "charLimit": rooms.settings.max_characters,
+            "frontendTimeout": 500,
+            "apiKeys": rooms.gate.keys.in_use,
+            "keyRequired": rooms.gate.key_required,
+            "suggestions": False,
+            "filesTranslation": False,
+            "supportedFilesFormat": [],
+            "language": {"source": {"code": AUTO, "name": "Auto Detect"}, "target": target},
+        }
+    )
+
+
+@router.get("/health", summary="Alive, as LibreTranslate says it")
+async def get_health() -> Response:
+    return _json({"status": "ok"})
+
+
+def _texts(fields: Fields) -> list[str]:
+    texts = fields.texts("q")
+    if not texts:
+        raise BadRequest("Invalid request: missing q parameter")
+    # Browsers send a form's line breaks as CRLF; LibreTranslate takes them back, so we do.
+    return [text.replace("\r\n", "\n") for text in texts] if fields.from_form else texts
+
+
+def _language(fields: Fields, name: str) -> str:
+    code = fields.text(name)
+    if not code:
+        raise BadRequest(f"Invalid request: missing {name} parameter")
+    if not code.isascii() or not code.replace("-", "").isalpha() or len(code) > 16:
+        raise BadRequest(f"Invalid request: {name} is not a language code")
+    return code.lower()
+
+
+def _options(fields: Fields, num_alternatives: int, max_beam_size: int) -> TranslationOptions:
+    if (fields.text("format") or "text") not in ("text", "html"):
+        raise BadRequest("Invalid request: format is text or html")
+    if num_alternatives == 0:
+        return fields.options(n_best=1)
+    if num_alternatives >= max_beam_size:
+        raise BadRequest(f"Invalid request: alternatives can be at most {max_beam_size - 1}")
+    wanted = num_alternatives + 1
+    return fields.options(n_best=wanted, beam_size=max(wanted, fields.number("beam_size", 4)))
+
+
+def _answer(result: TranslationResult, source: str, num_alternatives: int, several: bool) -> dict[str, Any]:
+    """Lists for a list of texts, single values for a single one."""
+    translations = result.translations
+    columns: dict[str, list[Any]] = {"translatedText": [translation.text for translation in translations]}
+    if source == AUTO:
+        columns["detectedLanguage"] = [_detected_json(translation) for translation in translations]
+    if num_alternatives:
+        columns["alternatives"] = [alternatives_of(translation, num_alternatives) for translation in translations]
+    return {name: column if several else column[0] for name, column in columns.items()}
+
+
+def _detected_json(translation: Translation) -> dict[str, Any]:
+    return _detection_json(translation.detected or Detection(translation.source, 0.0))
+
+
+def _detection_json(detection: Detection) -> dict[str, Any]:
+    return {"confidence": round(detection.confidence * 100, 1), "language": detection.language}
+
+
+def _json(content: Any) -> Response:
+    return Response(orjson.dumps(content), media_type="application/json")

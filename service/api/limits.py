@@ -1,0 +1,177 @@
+"""How much a caller may ask for: requests per minute, and characters per month.
+
+Rates are counted in memory, so they hold per replica. Characters are counted per key and calendar month (UTC), and
+kept in the state directory across restarts; without one they count since the start. A replica owns its state
+directory: two that share one overwrite each other's counts.
+"""
+
+import json
+import logging
+import math
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from service.api.keys import Key, KeyRing, replace_file
+from service.errors import ClientLeft, Forbidden, QuotaExceeded, RateLimited
+
+USAGE_FILE = "usage.json"
+MAX_CALLERS = 10_000  # remembered at one time; the one seen longest ago is forgotten first
+
+log = logging.getLogger("dragoman.limits")
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Who asks: a key, or else an address."""
+
+    address: str
+    key: Key | None = None
+
+    @property
+    def tenant(self) -> str:
+        """What scopes the cache; all callers without a key share one scope."""
+        return self.key.name if self.key else ""
+
+
+class RateLimiter:
+    """Token buckets: a minute's worth may come at once, then at the rate."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()  # who -> (level, at)
+
+    def take(self, who: str, per_minute: int) -> float | None:
+        """None when this request may pass, else the seconds until one may."""
+        now = self._clock()
+        level, at = self._buckets.pop(who, (float(per_minute), now))
+        level = min(float(per_minute), level + (now - at) * per_minute / 60)
+        allowed = level >= 1
+        self._buckets[who] = (level - 1 if allowed else level, now)
+        if len(self._buckets) > MAX_CALLERS:
+            self._buckets.popitem(last=False)
+        return None if allowed else (1 - level) * 60 / per_minute if per_minute else 60.0
+
+
+class Usage:
+    """Characters used this month, by key."""
+
+    def __init__(self, state_dir: Path | None, today: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
+        self._path = state_dir / USAGE_FILE if state_dir else None
+        self._today = today
+        self._month, self._characters = self._read()
+        self._saved = dict(self._characters)
+
+    def used(self, name: str) -> int:
+        self._turn_page()
+        return self._characters.get(name, 0)
+
+    def add(self, name: str, characters: int) -> None:
+        self._turn_page()
+        self._characters[name] = max(0, self._characters.get(name, 0) + characters)
+
+    def seconds_to_next_month(self) -> float:
+        now = self._today()
+        first = datetime(now.year + now.month // 12, now.month % 12 + 1, 1, tzinfo=UTC)
+        return (first - now).total_seconds()
+
+    def save(self) -> None:
+        """Write what changed since the last time, if there is a place for it."""
+        if self._path is None or self._characters == self._saved:
+            return
+        snapshot = dict(self._characters)
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            replace_file(self._path, json.dumps({"month": self._month, "characters": snapshot}).encode())
+            self._saved = snapshot
+        except OSError as error:
+            log.error("used characters could not be saved: %s", error.strerror)
+
+    def _turn_page(self) -> None:
+        month = self._today().strftime("%Y-%m")
+        if month != self._month:
+            self._month, self._characters = month, {}
+
+    def _read(self) -> tuple[str, dict[str, int]]:
+        month = self._today().strftime("%Y-%m")
+        try:
+            state = json.loads(self._path.read_bytes()) if self._path else {}
+            if state.get("month") == month:
+                return month, {str(name): int(used) for name, used in state["characters"].items()}
+        except FileNotFoundError:
+            pass
+        except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
+            log.error("used characters could not be read, counting from 0: %s", type(error).__name__)
+        return month, {}
+
+
+class Gate:
+    """Lets callers in: the key first, then its rate, then its characters."""
+
+    def __init__(
+        self, keys: KeyRing, rates: RateLimiter, usage: Usage, require_key: bool, requests_per_minute: int
+    ) -> None:
+        self.keys = keys
+        self.usage = usage
+        self._rates = rates
+        self._require_key = require_key
+        self._requests_per_minute = requests_per_minute
+
+    @property
+    def key_required(self) -> bool:
+        return self.keys.in_use and self._require_key
+
+    def identify(self, key: str | None, address: str) -> Caller:
+        """Who asks. An unknown key is refused even where none is needed; without a keys file any key is ignored."""
+        if not self.keys.in_use:
+            return Caller(address)
+        if not key:
+            if self._require_key:
+                raise Forbidden("An API key is needed; send one with the request.")
+            return Caller(address)
+        found = self.keys.find(key)
+        if found is None:
+            raise Forbidden("This API key is not known; check it, or ask for a new one.")
+        return Caller(address, found)
+
+    def admit(self, key: str | None, address: str) -> Caller:
+        """Identify the caller, and take one request from its rate."""
+        caller = self.identify(key, address)
+        who, per_minute = f"address {address}", self._requests_per_minute or None
+        if caller.key:
+            who, per_minute = f"key {caller.key.name}", caller.key.requests_per_minute
+        wait = None if per_minute is None else self._rates.take(who, per_minute)
+        if wait is not None:
+            raise RateLimited(
+                f"At most {per_minute} requests per minute (counted by each replica on its own); "
+                f"try again in {math.ceil(wait)} s.",
+                retry_after_seconds=wait,
+            )
+        return caller
+
+    @contextmanager
+    def charge(self, caller: Caller, characters: int) -> Iterator[None]:
+        """Count the characters before the work, so that no two requests share the last ones.
+
+        What failed is given back, but not what the caller did not wait for: that work was done.
+        """
+        if caller.key is None:
+            yield
+            return
+        name, limit = caller.key.name, caller.key.characters_per_month
+        if limit is not None and self.usage.used(name) + characters > limit:
+            raise QuotaExceeded(
+                f"Quota for this month has been exceeded: {self.usage.used(name)} of {limit} characters are used.",
+                retry_after_seconds=self.usage.seconds_to_next_month(),
+            )
+        self.usage.add(name, characters)
+        try:
+            yield
+        except ClientLeft:
+            raise
+        except Exception:
+            self.usage.add(name, -characters)
+            raise

@@ -1,0 +1,74 @@
+"""`GET /v1/live`: what the engines do right now, as server-sent events for the web page; never anyone's text.
+
+Each event is the whole state: the rows of every batch, what waits, counters since the start, and rates since the
+previous event. A watcher is cheap but not free, so their number is limited, and all are let go when the server drains.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Mapping
+from dataclasses import asdict
+from typing import Any
+
+from fastapi import APIRouter, Query, Request
+from starlette.responses import Response
+
+from service.api.context import Rooms, UsesRooms
+from service.api.native import document_refusals
+from service.api.sse import MEDIA_TYPE as EVENT_STREAM
+from service.api.sse import Event, EventStream
+from service.errors import BadRequest, InvalidRequest, RateLimited
+
+RATES = ("requests", "segments", "source_tokens", "target_tokens")
+
+router = APIRouter(prefix="/v1", tags=["native"])
+
+
+@router.get(
+    "/live",
+    summary="Slot states and aggregates, as they change",
+    response_class=Response,
+    responses={
+        200: {
+            "description": "Server-sent events `live`: {engines, totals, per_second, uptime_seconds, draining}",
+            "content": {EVENT_STREAM: {"schema": {"type": "string"}}},
+        },
+        **document_refusals(BadRequest, InvalidRequest, RateLimited),
+    },
+)
+async def get_live(
+    request: Request, rooms: UsesRooms, interval_ms: int = Query(500, ge=50, le=60_000, description="Between events")
+) -> Response:
+    limit = rooms.settings.max_live_streams
+    if rooms.watchers.count >= limit:
+        raise RateLimited(f"At most {limit} watchers at one time; close another page.", retry_after_seconds=30)
+    return EventStream(_events(rooms, interval_ms / 1000))
+
+
+async def _events(rooms: Rooms, interval_seconds: float) -> AsyncGenerator[Event, None]:
+    rooms.watchers.count += 1
+    try:
+        previous, previous_at = rooms.metrics.totals(), rooms.clock()
+        while True:
+            totals, now = rooms.metrics.totals(), rooms.clock()
+            yield "live", _state(rooms, totals, previous, now - previous_at)
+            if rooms.lifecycle.draining:
+                return
+            previous, previous_at = totals, now
+            await asyncio.sleep(interval_seconds)
+    finally:
+        rooms.watchers.count -= 1
+
+
+def _state(rooms: Rooms, totals: Mapping[str, float], previous: Mapping[str, float], seconds: float) -> dict[str, Any]:
+    return {
+        "uptime_seconds": round(rooms.clock() - rooms.started_at, 3),
+        "draining": rooms.lifecycle.draining,
+        "engines": [
+            {"pair": pair, **asdict(snapshot), "active_rows": snapshot.active_rows}
+            for pair, snapshot in rooms.snapshots().items()
+        ],
+        "totals": totals,
+        "per_second": {
+            name: round((totals[name] - previous[name]) / seconds, 3) if seconds > 0 else 0.0 for name in RATES
+        },
+    }

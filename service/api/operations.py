@@ -1,0 +1,98 @@
+"""For whoever runs the server: probes, KServe's health endpoints, metrics.
+
+Live means that the process answers; ready, that a bundle is loaded and the server is not about to stop. `/v2` is
+KServe's prefix as well as DeepL's, and no path of one is a path of the other. These need no key.
+"""
+
+from importlib.metadata import version
+from typing import Any
+
+import orjson
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from service.api.context import UsesRooms
+from service.api.native import document_refusals, render_error
+from service.api.refusals import Dialect
+from service.bundles.manifest import Bundle
+from service.errors import Draining, InternalError, NotFound, NotReady
+
+# Claims whatever no other API does, so it is asked last.
+DIALECT = Dialect("operations", claims=lambda path: True, render=render_error)
+router = APIRouter(tags=["operations"])
+PROBE_RESPONSES: dict[int | str, dict[str, Any]] = {
+    503: {"description": "Loading, or about to stop", "content": {"application/json": {}}}
+}
+
+
+def _probe(name: str, good: bool, reason: str) -> Response:
+    content = {name: good} if good else {name: good, "reason": reason}
+    return Response(orjson.dumps(content), 200 if good else 503, media_type="application/json")
+
+
+def _readiness(rooms: UsesRooms) -> Response:
+    lifecycle = rooms.lifecycle
+    return _probe("ready", lifecycle.ready, Draining.reason if lifecycle.draining else NotReady.reason)
+
+
+@router.get("/healthz", summary="The process answers")
+@router.head("/healthz", include_in_schema=False)
+async def healthz() -> Response:
+    return _probe("live", True, "")
+
+
+@router.get("/readyz", summary="Requests are welcome", responses=PROBE_RESPONSES)
+@router.head("/readyz", include_in_schema=False)
+async def readyz(rooms: UsesRooms) -> Response:
+    return _readiness(rooms)
+
+
+@router.get("/v2/health/live", summary="KServe: the process answers")
+async def kserve_live() -> Response:
+    return _probe("live", True, "")
+
+
+@router.get("/v2/health/ready", summary="KServe: requests are welcome", responses=PROBE_RESPONSES)
+async def kserve_ready(rooms: UsesRooms) -> Response:
+    return _readiness(rooms)
+
+
+@router.get("/v2", summary="KServe: what this server is")
+async def kserve_server() -> Response:
+    return _json({"name": "dragoman", "version": version("dragoman"), "extensions": []})
+
+
+@router.get("/v2/models/{name}/ready", summary="KServe: this bundle serves", responses=document_refusals(NotFound))
+async def kserve_model_ready(name: str, rooms: UsesRooms) -> Response:
+    _bundle(rooms, name)
+    return _json({"name": name, "ready": True})
+
+
+@router.get("/v2/models/{name}", summary="KServe: what this bundle is", responses=document_refusals(NotFound))
+async def kserve_model(name: str, rooms: UsesRooms) -> Response:
+    bundle = _bundle(rooms, name)
+    tensor = [{"name": "text", "datatype": "BYTES", "shape": [-1]}]
+    described = {"name": bundle.name, "versions": [bundle.version], "platform": "dragoman"}
+    return _json({**described, "inputs": tensor, "outputs": tensor})
+
+
+@router.get(
+    "/metrics",
+    summary="Prometheus metrics",
+    response_class=Response,
+    responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}, **document_refusals(InternalError)},
+)
+async def get_metrics(request: Request, rooms: UsesRooms) -> Response:
+    content, content_type = rooms.metrics.exposition(request.headers.get("accept", ""))
+    return Response(content, headers={"Content-Type": content_type})
+
+
+def _bundle(rooms: UsesRooms, name: str) -> Bundle:
+    for bundle in rooms.catalog.bundles():
+        if bundle.name == name:
+            return bundle
+    raise NotFound("No bundle of this name serves; /v1/models lists them.")
+
+
+def _json(content: Any) -> Response:
+    return Response(orjson.dumps(content), media_type="application/json")

@@ -1,0 +1,78 @@
+"""Pages for people: the API documentation, and the playground. Everything comes from this server; nothing from a CDN.
+
+Swagger UI's files are those of the package `fastapi-offline`, of which we use nothing else. The playground is a
+directory of static files.
+"""
+
+import importlib.util
+from pathlib import Path
+
+from fastapi import APIRouter
+from starlette.responses import FileResponse, HTMLResponse, Response
+from starlette.staticfiles import StaticFiles
+from starlette.types import Scope
+
+HERE = Path(__file__).parent
+PLAYGROUND = HERE.parent / "playground"
+CONTENT_SECURITY_POLICY = (
+    "default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; object-src 'none'; "
+    "base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+)
+PAGE_HEADERS = {"Content-Security-Policy": CONTENT_SECURITY_POLICY, "Cache-Control": "no-cache"}
+DOCS_PAGE = """<!doctype html>
+<html lang="en">
+<head>
+  <meta charset="utf-8">
+  <meta name="viewport" content="width=device-width, initial-scale=1">
+  <title>Dragoman: the API</title>
+  <link rel="stylesheet" href="docs/swagger-ui.css">
+</head>
+<body>
+  <div id="swagger-ui"></div>
+  <script src="docs/swagger-ui-bundle.js"></script>
+  <script src="docs/start.js"></script>
+</body>
+</html>
+"""
+
+
+def docs_router() -> APIRouter:
+    router = APIRouter(include_in_schema=False)
+    files = {
+        "swagger-ui.css": _swagger_files() / "swagger-ui.css",
+        "swagger-ui-bundle.js": _swagger_files() / "swagger-ui-bundle.js",
+        "start.js": HERE / "static" / "docs.js",
+    }
+
+    @router.get("/docs")
+    async def get_docs() -> Response:
+        return HTMLResponse(DOCS_PAGE, headers=PAGE_HEADERS)
+
+    for name, path in files.items():
+        router.add_api_route(f"/docs/{name}", _file_route(path), methods=["GET"])
+    return router
+
+
+def _file_route(path: Path):  # type: ignore[no-untyped-def] # a route's type is FastAPI's own affair
+    async def get_file() -> Response:
+        return FileResponse(path, headers=PAGE_HEADERS)
+
+    return get_file
+
+
+def _swagger_files() -> Path:
+    found = importlib.util.find_spec("fastapi_offline")  # finds it without running any of it
+    assert found is not None, "fastapi-offline is a dependency of ours"
+    return Path(found.origin or "").parent / "static"
+
+
+class Playground(StaticFiles):
+    """The web page at `/`, and the files beside it."""
+
+    def __init__(self, directory: Path = PLAYGROUND) -> None:
+        super().__init__(directory=directory, html=True)
+
+    async def get_response(self, path: str, scope: Scope) -> Response:
+        response = await super().get_response(path, scope)
+        response.headers.update(PAGE_HEADERS)
+        return response

@@ -1,0 +1,159 @@
+"""Around every request: its id, its record, the headers of every answer, one line in the log, the request metrics.
+
+Also the last catch: whatever a route or a middleware lets through becomes an answer here, in the shape of the API
+that was called, so that neither Starlette nor uvicorn prints an exception's message, which may quote the request.
+"""
+
+import logging
+import re
+import secrets
+from collections.abc import Callable
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from service.api.context import Lifecycle, RequestRecord
+from service.api.refusals import Dialect, answer, as_dragoman_error, choose_dialect, outcome_of
+from service.errors import ClientLeft, DragomanError
+from service.logs import ACCESS
+from service.metrics import Metrics, Outcome
+from service.telemetry import Stages, Tracing
+
+REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+API_CONTENT_SECURITY_POLICY = "default-src 'none'; frame-ancestors 'none'"
+QUIET_ROUTES = frozenset({"/healthz", "/readyz", "/v2/health/live", "/v2/health/ready", "/metrics"})
+
+log = logging.getLogger("dragoman.http")
+access_log = logging.getLogger(ACCESS)
+
+
+class Tracking:
+    def __init__(
+        self,
+        app: ASGIApp,
+        dialects: tuple[Dialect, ...],
+        metrics: Metrics,
+        lifecycle: Lifecycle,
+        clock: Callable[[], float],
+        log_requests: bool,
+        tracing: Tracing | None,
+    ) -> None:
+        self._app = app
+        self._dialects = dialects
+        self._metrics = metrics
+        self._lifecycle = lifecycle
+        self._clock = clock
+        self._log_requests = log_requests
+        self._tracing = tracing
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        dialect = choose_dialect(self._dialects, scope["path"])
+        record = self._open_record(scope, dialect)
+        scope.setdefault("state", {})["record"] = record
+        try:
+            await self._run(scope, receive, self._sender(record, send), dialect, record)
+        finally:
+            self._close_record(scope, record)
+
+    async def _run(self, scope: Scope, receive: Receive, send: Send, dialect: Dialect, record: RequestRecord) -> None:
+        try:
+            await self._app(scope, receive, send)
+        except ClientLeft:
+            record.client_left = True
+        except Exception as error:
+            if not isinstance(error, DragomanError):
+                log.error("a request failed", exc_info=error, extra={"request_id": record.request_id})
+            known = as_dragoman_error(error)
+            record.reason = known.reason
+            if record.status is None:
+                await answer(dialect, known, record.request_id)(scope, receive, send)
+
+    def _open_record(self, scope: Scope, dialect: Dialect) -> RequestRecord:
+        headers = Headers(scope=scope)
+        sent_id = headers.get("x-request-id", "")
+        return RequestRecord(
+            request_id=sent_id if REQUEST_ID.fullmatch(sent_id) else secrets.token_hex(16),
+            api=dialect.api,
+            method=scope["method"],
+            address=scope["client"][0] if scope.get("client") else "",
+            started_at=self._clock(),
+            trace_parent=headers.get("traceparent"),
+        )
+
+    def _sender(self, record: RequestRecord, send: Send) -> Send:
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                record.status = message["status"]
+                self._add_headers(MutableHeaders(scope=message), record)
+            await send(message)
+
+        return send_with_headers
+
+    def _add_headers(self, headers: MutableHeaders, record: RequestRecord) -> None:
+        headers["X-Request-ID"] = record.request_id
+        headers["X-Content-Type-Options"] = "nosniff"
+        headers["X-Frame-Options"] = "DENY"
+        headers["Referrer-Policy"] = "no-referrer"
+        headers.setdefault("Content-Security-Policy", API_CONTENT_SECURITY_POLICY)
+        headers.setdefault("Cache-Control", "no-store")
+        if self._lifecycle.draining:
+            headers["Connection"] = "close"
+
+    def _close_record(self, scope: Scope, record: RequestRecord) -> None:
+        route = scope.get("route")
+        record.route = getattr(route, "path", record.route)
+        seconds = self._clock() - record.started_at
+        outcome: Outcome = "cancelled" if record.client_left else outcome_of(record.status or 500)
+        self._metrics.request_finished(record.api, outcome, seconds if record.translates else None)
+        if record.reason is not None:
+            self._metrics.rejected(record.reason)
+        if self._tracing is not None and record.translates:
+            name = f"{record.method} {record.route}"
+            self._tracing.export(name, seconds, _stages(record), _attributes(record, outcome), record.trace_parent)
+        if self._log_requests and (outcome != "ok" or record.route not in QUIET_ROUTES):
+            access_log.info("request", extra=_fields(record, outcome, seconds))
+
+
+def _fields(record: RequestRecord, outcome: Outcome, seconds: float) -> dict[str, object]:
+    fields = {
+        "request_id": record.request_id,
+        "api": record.api,
+        "method": record.method,
+        "route": record.route,
+        "status": None if record.client_left else record.status,
+        "outcome": outcome,
+        "reason": record.reason,
+        "duration_ms": round(seconds * 1000, 3),
+        "address": record.address,
+        "key": record.key,
+        "pair": record.pair,
+        "texts": record.num_texts or None,
+        "characters": record.num_characters or None,
+    }
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _stages(record: RequestRecord) -> Stages:
+    timings = record.timings
+    return (
+        ("queue", timings.queue_seconds),
+        ("encode", timings.encode_seconds),
+        ("decode", timings.decode_seconds),
+    )
+
+
+def _attributes(record: RequestRecord, outcome: Outcome) -> dict[str, str | int]:
+    attributes: dict[str, str | int] = {
+        "http.request.method": record.method,
+        "http.route": record.route,
+        "http.response.status_code": record.status or 0,
+        "dragoman.request_id": record.request_id,
+        "dragoman.api": record.api,
+        "dragoman.outcome": outcome,
+        "dragoman.texts": record.num_texts,
+        "dragoman.characters": record.num_characters,
+    }
+    return attributes | ({"dragoman.pair": record.pair} if record.pair else {})

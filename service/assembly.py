@@ -1,0 +1,122 @@
+"""Builds the parts that translate, from settings: engines and tokenizers for the catalog, and the translator.
+
+Imports of heavy libraries happen here, when a server (or `dragoman doctor`) really starts, so that everything else
+stays quick to import. Tests build parts of their own.
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from service.bundles.catalog import Catalog, ReloadReport, Route, Served
+from service.bundles.manifest import Bundle
+from service.cgroup import available_cpus
+from service.engine.job import DecodingRules
+from service.engine.loop import Engine
+from service.engine.scheduler import EngineSettings
+from service.metrics import Metrics
+from service.settings import Settings
+from service.translation.contract import TranslationLimits
+from service.translation.translator import Translator
+
+EMBEDDED = Path(__file__).parent / "embedded"
+
+log = logging.getLogger("dragoman.bundles")
+
+
+class ServingCatalog(Protocol):
+    """What the app asks of a catalog."""
+
+    def bundles(self) -> Sequence[Bundle]: ...
+    def routes(self) -> Sequence[Route]: ...
+    def served(self) -> Sequence[Served[Any]]: ...
+    def reload(self) -> ReloadReport: ...
+    def close(self, drain: bool = True) -> None: ...
+
+
+@dataclass(frozen=True)
+class Parts:
+    catalog: ServingCatalog
+    translator: Translator
+
+
+def pair_label(bundle: Bundle) -> str:
+    """The metric label of a bundle's engine: its pair, or all of them."""
+    return "+".join(f"{pair.source}-{pair.target}" for pair in bundle.pairs)
+
+
+def bundle_roots(settings: Settings) -> tuple[Path, ...]:
+    return (settings.bundles or EMBEDDED,)
+
+
+def num_loops(settings: Settings) -> int:
+    """Decode loops per bundle: one thread each, because a second thread in one step waits more than it works."""
+    return settings.threads or available_cpus()
+
+
+def build_parts(settings: Settings, metrics: Metrics, clock: Callable[[], float]) -> Parts:
+    from service.translation.tokenizer import load_tokenizer
+
+    metrics.set_threads(num_loops(settings))
+    catalog = Catalog(
+        bundle_roots(settings),
+        open_engine=lambda bundle: open_engine(bundle, settings, metrics, clock),
+        open_tokenizer=load_tokenizer,
+        observer=_CatalogMetrics(metrics),
+        pivot=settings.pivot,
+    )
+    limits = TranslationLimits(
+        max_texts=settings.max_texts,
+        max_characters=settings.max_characters,
+        max_beam_size=settings.max_beam_size,
+        max_glossary_terms=settings.max_glossary_terms,
+        default_timeout_seconds=settings.timeout_seconds,
+    )
+    return Parts(catalog, Translator(catalog, None, None, limits, clock))
+
+
+def open_engine(bundle: Bundle, settings: Settings, metrics: Metrics, clock: Callable[[], float]) -> Engine:
+    from service.engine.runner import OrtRunner, OrtSessions
+
+    sessions = OrtSessions(bundle, threads=1, provider=settings.provider)
+    runners = [OrtRunner(sessions, max_rows=settings.max_rows) for _ in range(num_loops(settings))]
+    rules = bundle.rules
+    return Engine(
+        runners,
+        DecodingRules(
+            normalization=rules.normalization,
+            alpha=rules.alpha,
+            stop_rule=rules.stop_rule,
+            repetition_guard=rules.repetition_guard,
+            forced_end=rules.forced_end,
+            max_new_tokens=bundle.limits.max_new_tokens,
+            bos_id=bundle.special_ids.bos,
+            eos_id=bundle.special_ids.eos,
+            default_beam_size=rules.default_beam_size,
+        ),
+        EngineSettings(
+            max_queued_tokens=settings.max_queued_tokens,
+            encode_budget_tokens=settings.encode_budget_tokens,
+            step_budget_seconds=settings.step_budget_ms / 1000,
+        ),
+        clock,
+        metrics.observer(pair_label(bundle)),
+    )
+
+
+class _CatalogMetrics:
+    """The catalog's observer."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+
+    def loaded(self, bundle: Bundle) -> None:
+        self._metrics.bundle_loaded("loaded")
+
+    def failed(self, path: Path, problem: str) -> None:
+        self._metrics.bundle_loaded("failed")
+
+    def unloaded(self, bundle: Bundle) -> None:
+        log.debug("bundle unloaded", extra={"bundle": bundle.name})

@@ -1,0 +1,168 @@
+"""The process around the app: uvicorn, with bounded headers and a way to stop that loses nothing.
+
+SIGTERM starts to drain, in two phases. First readiness is 503 while requests are still served, each answer with
+`Connection: close`, for `drain_delay_seconds`: balancers learn that we are leaving. Then the listener closes, accepted
+work finishes within `grace_seconds`, and the process exits with 0. SIGINT, which a person sends, starts at the second
+phase. A second signal of either kind exits at once. SIGHUP reloads bundles and keys.
+"""
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from types import FrameType
+
+import uvicorn
+from fastapi import FastAPI
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from service.api.body import HEADERS_TOO_LARGE
+from service.api.context import Lifecycle, Rooms
+from service.settings import Settings
+
+log = logging.getLogger("dragoman.server")
+
+
+class BoundedHttpProtocol(HttpToolsProtocol):
+    """HTTP whose headers are limited in size and in time; uvicorn itself limits neither with httptools."""
+
+    max_header_bytes: int
+    header_timeout_seconds: float
+
+    _header_bytes = 0  # of the request being read, while its headers are not complete
+    _deadline: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._start_clock()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_clock()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self._deadline is not None:  # still in the headers
+            self._header_bytes += len(data)
+            if self._header_bytes > self.max_header_bytes:
+                self._hang_up(b"HTTP/1.1 431 Request Header Fields Too Large\r\n")
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._header_bytes = 0
+        self._start_clock()
+
+    def on_headers_complete(self) -> None:
+        self._stop_clock()
+        size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
+        if size > self.max_header_bytes:
+            self.scope["extensions"] = {HEADERS_TOO_LARGE: {"limit": self.max_header_bytes}}
+        super().on_headers_complete()
+
+    def _start_clock(self) -> None:
+        if self._deadline is None:
+            self._deadline = self.loop.call_later(
+                self.header_timeout_seconds, self._hang_up, b"HTTP/1.1 408 Request Timeout\r\n"
+            )
+
+    def _stop_clock(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _hang_up(self, status_line: bytes) -> None:
+        self._stop_clock()
+        if not self.transport.is_closing():
+            self.transport.write(status_line + b"connection: close\r\ncontent-length: 0\r\n\r\n")
+            self.transport.close()
+
+
+class Server(uvicorn.Server):
+    """uvicorn's server with our signals. `announce` is called with the sockets once it listens."""
+
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        lifecycle: Lifecycle,
+        drain_delay_seconds: float,
+        reload: Callable[[], None],
+        announce: Callable[[Sequence[socket.socket]], None] = lambda sockets: None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        super().__init__(config)
+        self._lifecycle = lifecycle
+        self._drain_delay_seconds = drain_delay_seconds
+        self._reload = reload
+        self._announce = announce
+        self._clock = clock
+        self._close_at: float | None = None
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            self._announce([sock for server in self.servers for sock in server.sockets])
+
+    async def on_tick(self, counter: int) -> bool:
+        if self._close_at is not None and self._clock() >= self._close_at:
+            log.info("no longer listening; finishing accepted requests")
+            self.should_exit = True
+        return await super().on_tick(counter)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        if self._lifecycle.draining:
+            log.warning("second signal: exiting at once")
+            os._exit(1)  # whatever hangs, hangs no longer
+        self._lifecycle.draining = True
+        delay = self._drain_delay_seconds if sig == signal.SIGTERM else 0.0
+        self._close_at = self._clock() + delay
+        log.info("draining", extra={"signal": signal.Signals(sig).name, "drain_delay_seconds": delay})
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Ours instead of uvicorn's, which raises the signal again at the end: a drained server exits with 0."""
+        handlers = {signal.SIGTERM: self.handle_exit, signal.SIGINT: self.handle_exit, signal.SIGHUP: self._hang_up}
+        previous = {sig: signal.signal(sig, handler) for sig, handler in handlers.items()}
+        try:
+            yield
+        finally:
+            for sig, handler in previous.items():
+                signal.signal(sig, handler)
+
+    def _hang_up(self, sig: int, frame: FrameType | None) -> None:
+        # A signal handler runs between two instructions of anything; the loop is where a reload belongs.
+        asyncio.get_event_loop().call_soon_threadsafe(self._reload)
+
+
+def make_server(
+    app: FastAPI, settings: Settings, announce: Callable[[Sequence[socket.socket]], None] = lambda sockets: None
+) -> Server:
+    rooms: Rooms = app.state.rooms
+    protocol = type(
+        "ConfiguredHttpProtocol",
+        (BoundedHttpProtocol,),
+        {
+            "max_header_bytes": settings.max_header_bytes,
+            "header_timeout_seconds": settings.header_timeout_seconds,
+        },
+    )
+    config = uvicorn.Config(
+        app,
+        host=settings.host,
+        port=settings.port,
+        loop="uvloop",
+        http=protocol,
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        limit_concurrency=settings.max_connections,
+        timeout_keep_alive=settings.keep_alive_seconds,
+        timeout_graceful_shutdown=round(settings.grace_seconds),
+        forwarded_allow_ips=settings.forwarded_allow_ips,
+    )
+    return Server(config, rooms.lifecycle, settings.drain_delay_seconds, rooms.reload, announce)
