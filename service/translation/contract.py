@@ -5,10 +5,22 @@ The HTTP routes and the command line build the options and read the answers; `tr
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 from service.engine.job import FinishReason
 
 AUTO = "auto"  # a source language of "auto" means: detect it
+
+
+class SegmentWarning(StrEnum):
+    """What a segment's reader should know; nothing is lost without one of these, or a finish reason other than eos."""
+
+    SENTENCE_SPLIT = "sentence_split"  # a part of a sentence that was too long for the model
+    PLACEHOLDER_RETRIED = "placeholder_retried"  # lost at first; translated in pieces around them, all are there
+    PLACEHOLDER_LOST = "placeholder_lost"  # an address, a variable or a glossary term is missing or doubled
+    UNKNOWN_COPIED = "unknown_characters_copied"  # words in characters that the model does not know were not translated
+    ALTERNATIVES_DROPPED = "alternatives_dropped"  # there are fewer than asked for: others had lost a placeholder
+    PREFIX_CONTINUED = "prefix_continued"  # the translation goes on in the last word of the target prefix
 
 
 @dataclass(frozen=True)
@@ -62,8 +74,8 @@ class Segment:
     score: float
     finish_reason: FinishReason
     num_tokens: int  # generated, with the end of sentence
-    warnings: tuple[str, ...] = ()
-    alternatives: tuple[Alternative, ...] = ()  # best first, as many as `n_best` asks for; the first one is `text`
+    warnings: tuple[SegmentWarning, ...] = ()
+    alternatives: tuple[Alternative, ...] = ()  # the others of `n_best`, best first
     log_probs: tuple[TokenLogProb, ...] | None = None
 
 

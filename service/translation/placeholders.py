@@ -4,6 +4,7 @@ Numbers go into the token sequence as ids and are never parsed from text. This f
 what to do when a placeholder is lost is left to `decoding.py`, what is taken out to `patterns.py` and `glossary.py`.
 """
 
+import bisect
 import itertools
 import re
 import unicodedata
@@ -52,12 +53,12 @@ def _unknown_spans(text: str, taken: Sequence[Span], known: frozenset[str]) -> I
 
 
 def chunks_of(text: str, start: int, end: int, spans: Sequence[Span]) -> tuple[Chunk, ...]:
-    """The range as text and spans in turn; empty text is left out."""
+    """The range as text and spans in turn; empty text is left out. No span runs across either end."""
     chunks: list[Chunk] = []
-    for span in spans:
-        if start <= span.start and span.end <= end:
-            chunks += [text[start : span.start], span]
-            start = span.end
+    first, last = (bisect.bisect_left(spans, position, key=lambda span: span.start) for position in (start, end))
+    for span in spans[first:last]:
+        chunks += [text[start : span.start], span]
+        start = span.end
     return tuple(chunk for chunk in (*chunks, text[start:end]) if chunk)
 
 
@@ -77,18 +78,21 @@ def all_kept(parts: Sequence[Part], num_placeholders: int) -> bool:
     return sorted(part for part in parts if isinstance(part, int)) == list(range(num_placeholders))
 
 
-def put_back(parts: Sequence[Part], chunks: Sequence[Chunk]) -> str:
-    """The translation with each span's text in its place; numbers that no span has vanish."""
+def put_back(parts: Sequence[Part], chunks: Sequence[Chunk]) -> tuple[Chunk, ...]:
+    """The translation with each span in its place, and spaces where they belong; numbers that no span has vanish."""
     spans = spans_of(chunks)
     parts = [part for part in parts if (part < len(spans) if isinstance(part, int) else part)]
     neighbours = _Neighbours(chunks)
-    text = ""
+    restored: list[Chunk] = []
     for index, part in enumerate(parts):
-        before = parts[index - 1] if index else ""
-        if neighbours.need_space(before, part):
-            text += " "
-        text += spans[part].text if isinstance(part, int) else part
-    return text
+        if index and neighbours.need_space(parts[index - 1], part):
+            restored.append(" ")
+        restored.append(spans[part] if isinstance(part, int) else part)
+    return tuple(restored)
+
+
+def plain_text(chunks: Sequence[Chunk]) -> str:
+    return "".join(chunk.text if isinstance(chunk, Span) else chunk for chunk in chunks)
 
 
 class _Neighbours:
@@ -116,6 +120,6 @@ class _Neighbours:
             if isinstance(right, int):
                 return (left, right) not in self.glued_pairs
             return right[0].isalnum() and left not in self.glued_after
-        if isinstance(right, int) and left:
+        if isinstance(right, int):
             return left[-1].isalnum() and right not in self.glued_before
         return False

@@ -1,0 +1,329 @@
+"""Work that was done, or is being done, is not done again: an exact-match cache, and single flight.
+
+A segment is known by its bundle, its ids, all its options and whose it is. Who asks for one that is being decoded
+waits for that decode: it lasts until its latest waiter's deadline, takes the turn of the smallest request that waits,
+and ends when nobody is left. Only translations that ended by themselves are remembered.
+
+Engine threads and event loops meet here. One lock guards all state; nothing slow happens under it, and futures are
+resolved after it is released. Listeners of a stream are called under it, so that a replay and new tokens keep their
+order; they must only hand the token over.
+"""
+
+import contextlib
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Sequence
+from concurrent.futures import Future, InvalidStateError
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Literal
+
+from service.engine.job import DecodingOptions, DecodingResult, FinishReason, Hypothesis, Job
+from service.engine.loop import Engine
+
+LookupResult = Literal["hit", "miss", "shared"]
+# What Python keeps for an entry and for each number in it: measured roughly, and rounded up.
+_ENTRY_BYTES, _NUMBER_BYTES = 1200, 36
+
+
+@dataclass(frozen=True)
+class SegmentKey:
+    bundle: str  # its identity: equal only for equal files
+    source_ids: tuple[int, ...]
+    options: DecodingOptions
+    tenant: str  # nobody learns from the speed of an answer what others have asked
+
+
+@dataclass(frozen=True)
+class Order:
+    """A segment as somebody wants it."""
+
+    key: SegmentKey
+    request: Hashable = None  # fair-share key of the request that it belongs to
+    request_tokens: int = 0  # source tokens of that request: the fewer, the sooner its turn
+    deadline_at: float | None = None
+    on_token: Callable[[int, float], None] | None = None
+
+
+@dataclass(eq=False)
+class Ticket:
+    """One waiter's share in a decode; cancelling `future` gives it up."""
+
+    order: Order
+    future: Future[DecodingResult] = field(default_factory=Future)
+    flight: "_Flight | None" = None  # while it waits
+
+
+@dataclass(eq=False)
+class _Flight:
+    """A decode under way, and all who wait for it."""
+
+    key: SegmentKey
+    engine: Engine
+    streams: bool  # listening costs the engine something, so only where the first waiter streams
+    request_tokens: int
+    tickets: list[Ticket] = field(default_factory=list)
+    tokens: list[tuple[int, float]] = field(default_factory=list)
+    job: Job = field(init=False)
+
+
+class SegmentCache:
+    def __init__(
+        self,
+        max_bytes: int,
+        clock: Callable[[], float],
+        single_flight: bool = True,
+        looked_up: Callable[[LookupResult], None] = lambda result: None,
+    ) -> None:
+        """`max_bytes` 0 remembers nothing; `looked_up` is told the outcome of every lookup."""
+        self._max_bytes, self._clock, self._single_flight, self._looked_up = max_bytes, clock, single_flight, looked_up
+        self._lock = threading.Lock()
+        self._results: OrderedDict[SegmentKey, DecodingResult] = OrderedDict()  # least recently used first
+        self._num_bytes = 0
+        self._flights: dict[SegmentKey, _Flight] = {}
+
+    @property
+    def num_bytes(self) -> int:
+        return self._num_bytes
+
+    @property
+    def num_flights(self) -> int:
+        return len(self._flights)
+
+    def board(self, engine: Engine, orders: Sequence[Order]) -> list[Ticket]:
+        """A ticket for each order. All decodes that are needed begin, or none: then the engine's refusal is raised."""
+        tickets = [Ticket(order) for order in orders]
+        started = [flight for ticket in tickets if (flight := self._look_up(engine, ticket))]
+        jobs = [flight.job for flight in started]
+        try:
+            engine.submit_all(jobs)
+        except Exception as error:
+            for flight in started:
+                self._ground(flight, error)
+            for ticket in tickets:
+                self.leave(ticket)
+            raise
+        for flight, job in zip(started, jobs, strict=True):
+            self._await_landing(flight, job)
+        for ticket in tickets:
+            ticket.future.add_done_callback(partial(self._future_done, ticket))
+        return tickets
+
+    def leave(self, ticket: Ticket) -> None:
+        """Wait no longer; the last one to leave ends the decode."""
+        with self._lock:
+            abandoned = self._take_out(ticket)
+        if abandoned is not None:
+            abandoned.cancel()
+
+    def expire(self, ticket: Ticket) -> None:
+        """The waiter's own deadline has passed while the decode goes on for others: it gets what there is so far.
+
+        That is the tokens heard, if the decode streams, and otherwise nothing. Scores are plain sums here.
+        """
+        with self._lock:
+            flight = ticket.flight
+            if flight is None or not _is_later(flight.job.deadline_at, ticket.order.deadline_at):
+                return  # answered already, or the engine itself will see to it
+            result = _result_so_far(flight)
+            self._take_out(ticket)
+        _resolve(ticket, result)
+
+    # Boarding
+
+    def _look_up(self, engine: Engine, ticket: Ticket) -> _Flight | None:
+        """Answer the ticket, or let it join; else a flight that is to be submitted."""
+        key = ticket.order.key
+        started = overtaken = None
+        with self._lock:
+            result = self._results.get(key)
+            flight = self._flights.get(key) if self._single_flight else None
+            if result is not None:
+                self._results.move_to_end(key)
+            elif flight is not None:
+                overtaken = self._join(flight, ticket)
+            else:
+                started = self._start(engine, ticket)
+        if result is not None:
+            _resolve(ticket, result)
+        if flight is not None and overtaken is not None:
+            self._overtake(flight, overtaken, ticket.order)
+        self._looked_up("hit" if result is not None else "miss" if started else "shared")
+        return started
+
+    def _start(self, engine: Engine, ticket: Ticket) -> _Flight:
+        order = ticket.order
+        flight = _Flight(order.key, engine, order.on_token is not None, order.request_tokens)
+        flight.job = self._new_job(flight, order, order.deadline_at)
+        self._seat(flight, ticket)
+        if self._single_flight:
+            self._flights[order.key] = flight
+        return flight
+
+    def _join(self, flight: _Flight, ticket: Ticket) -> Job | None:
+        """Take a seat in a flight under way. Returns its job if that still waits in a longer line than the joiner's."""
+        order = ticket.order
+        self._seat(flight, ticket)
+        if _is_later(order.deadline_at, flight.job.deadline_at):
+            flight.job.deadline_at = order.deadline_at  # a running job looks at it before every step
+        shorter = order.request_tokens < flight.request_tokens
+        return flight.job if shorter and not flight.job.admitted_at else None
+
+    def _seat(self, flight: _Flight, ticket: Ticket) -> None:
+        flight.tickets.append(ticket)
+        ticket.flight = flight
+        if ticket.order.on_token is not None:
+            for token_id, log_prob in flight.tokens:
+                ticket.order.on_token(token_id, log_prob)
+
+    def _overtake(self, flight: _Flight, waiting: Job, order: Order) -> None:
+        """Give the flight a place in the line of a smaller request, unless it has moved on meanwhile."""
+        job = self._new_job(flight, order, waiting.deadline_at)
+        try:
+            flight.engine.submit(job)
+        except Exception:
+            return  # it keeps the place that it has
+        with self._lock:
+            took_over = flight.job is waiting and bool(flight.tickets) and not waiting.admitted_at
+            if took_over:
+                flight.job, flight.request_tokens = job, order.request_tokens
+        (waiting if took_over else job).cancel()
+        self._await_landing(flight, job)
+
+    # Flying
+
+    def _new_job(self, flight: _Flight, order: Order, deadline_at: float | None) -> Job:
+        job = Job(flight.key.source_ids, flight.key.options, order.request, deadline_at)
+        if flight.streams and flight.key.options.beam_size == 1:
+            job.on_token = partial(self._hear, flight, job)
+        return job
+
+    def _hear(self, flight: _Flight, job: Job, token_id: int, log_prob: float) -> None:
+        with self._lock:
+            if flight.job is job:
+                flight.tokens.append((token_id, log_prob))
+                for ticket in flight.tickets:
+                    if ticket.order.on_token is not None:
+                        ticket.order.on_token(token_id, log_prob)
+
+    def _take_out(self, ticket: Ticket) -> Job | None:
+        """Under the lock. Returns the job that nobody waits for any more."""
+        flight, ticket.flight = ticket.flight, None
+        if flight is None:
+            return None
+        flight.tickets.remove(ticket)
+        if flight.tickets:
+            return None
+        self._close(flight)
+        return flight.job
+
+    def _close(self, flight: _Flight) -> None:
+        if self._flights.get(flight.key) is flight:
+            del self._flights[flight.key]
+
+    # Landing
+
+    def _await_landing(self, flight: _Flight, job: Job) -> None:
+        job.future.add_done_callback(partial(self._landed, flight, job))
+
+    def _landed(self, flight: _Flight, job: Job, future: Future[DecodingResult]) -> None:
+        error = future.exception() if not future.cancelled() else None
+        result = future.result() if error is None and not future.cancelled() else None
+        with self._lock:
+            if flight.job is not job:
+                return  # another job has taken its place
+            in_time = self._in_time(flight) if result is not None and _expired_in_queue(result) else []
+            done = [ticket for ticket in flight.tickets if ticket not in in_time]
+            for ticket in done:
+                ticket.flight = None
+            flight.tickets = in_time
+            if in_time:
+                first = in_time[0].order
+                flight.job = self._new_job(flight, first, _latest([ticket.order.deadline_at for ticket in in_time]))
+            else:
+                self._close(flight)
+                self._remember(flight.key, result)
+        for ticket in done:
+            _resolve(ticket, result, error)
+        if in_time:
+            self._fly_again(flight, flight.job)
+
+    def _in_time(self, flight: _Flight) -> list[Ticket]:
+        """The queue knows a job's first deadline only; those who joined afterwards with a later one still have time."""
+        now = self._clock()
+        return [ticket for ticket in flight.tickets if _is_later(ticket.order.deadline_at, now)]
+
+    def _fly_again(self, flight: _Flight, job: Job) -> None:
+        try:
+            flight.engine.submit(job)
+        except Exception as error:
+            self._ground(flight, error)
+        else:
+            self._await_landing(flight, job)
+
+    def _ground(self, flight: _Flight, error: BaseException) -> None:
+        """It will not fly: tell all who wait."""
+        with self._lock:
+            self._close(flight)
+            tickets, flight.tickets = flight.tickets, []
+            for ticket in tickets:
+                ticket.flight = None
+        for ticket in tickets:
+            _resolve(ticket, None, error)
+
+    def _future_done(self, ticket: Ticket, future: Future[DecodingResult]) -> None:
+        if future.cancelled():
+            self.leave(ticket)
+
+    # Remembering
+
+    def _remember(self, key: SegmentKey, result: DecodingResult | None) -> None:
+        if result is None or result.finish_reason is not FinishReason.EOS:
+            return
+        size = _num_bytes(key, result)
+        if size > self._max_bytes:
+            return
+        if key in self._results:
+            self._num_bytes -= _num_bytes(key, self._results.pop(key))
+        self._results[key] = replace(result, queue_seconds=0.0, encode_seconds=0.0, decode_seconds=0.0)
+        self._num_bytes += size
+        while self._num_bytes > self._max_bytes:
+            self._num_bytes -= _num_bytes(*self._results.popitem(last=False))
+
+
+def _num_bytes(key: SegmentKey, result: DecodingResult) -> int:
+    numbers = len(key.source_ids) + len(key.options.prefix_ids)
+    numbers += sum(len(hypothesis.ids) + len(hypothesis.log_probs) for hypothesis in result.hypotheses)
+    return _ENTRY_BYTES + len(result.hypotheses) * 200 + _NUMBER_BYTES * numbers
+
+
+def _is_later(deadline_at: float | None, other: float | None) -> bool:
+    """None is never: later than any moment."""
+    return other is not None and (deadline_at is None or deadline_at > other)
+
+
+def _latest(deadlines: Sequence[float | None]) -> float | None:
+    known = [deadline_at for deadline_at in deadlines if deadline_at is not None]
+    return max(known) if len(known) == len(deadlines) else None
+
+
+def _expired_in_queue(result: DecodingResult) -> bool:
+    return result.finish_reason is FinishReason.DEADLINE and not result.hypotheses
+
+
+def _result_so_far(flight: _Flight) -> DecodingResult:
+    if not flight.tokens:
+        return DecodingResult((), FinishReason.DEADLINE)
+    ids, log_probs = zip(*flight.tokens, strict=True)
+    wanted = log_probs if flight.key.options.log_probs else ()
+    return DecodingResult((Hypothesis(ids, sum(log_probs), wanted),), FinishReason.DEADLINE)
+
+
+def _resolve(ticket: Ticket, result: DecodingResult | None, error: BaseException | None = None) -> None:
+    with contextlib.suppress(InvalidStateError):  # its waiter has left meanwhile
+        if result is not None:
+            ticket.future.set_result(result)
+        elif error is not None:
+            ticket.future.set_exception(error)
+        else:
+            ticket.future.cancel()

@@ -1,0 +1,325 @@
+"""Units -> translations, for one request: board, wait, read, and try again in pieces what lost a placeholder.
+
+Knows engines only through the cache, and maps their refusals to ours. Which units there are is decided by `plan.py`;
+what becomes of the translations, by `translator.py`.
+"""
+
+import asyncio
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from service import errors
+from service.engine.job import (
+    DecodingOptions,
+    DecodingResult,
+    EngineFailure,
+    EngineStopped,
+    FinishReason,
+    Hypothesis,
+    JobRejected,
+    QueueFull,
+)
+from service.translation.cache import Order, SegmentCache, SegmentKey, Ticket
+from service.translation.contract import Alternative, SegmentWarning, Timings, TokenLogProb, TranslationOptions
+from service.translation.placeholders import Chunk, plain_text
+from service.translation.plan import Literal, Plan, Planner, Unit
+
+# How bad an ending is, when several units make one segment.
+_BY_SEVERITY = (
+    FinishReason.EOS,
+    FinishReason.REPETITION,
+    FinishReason.LENGTH,
+    FinishReason.DEADLINE,
+    FinishReason.CANCELLED,
+)
+_PATIENCE_SECONDS = 0.25  # between attempts to queue a request's later work
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A unit, or several joined, as translated so far; chunks keep the spans for a second hop."""
+
+    chunks: tuple[Chunk, ...]
+    score: float = 0.0
+    finish_reason: FinishReason = FinishReason.EOS
+    num_tokens: int = 0
+    warnings: tuple[SegmentWarning, ...] = ()
+    alternatives: tuple[Alternative, ...] = ()
+    log_probs: tuple[TokenLogProb, ...] = ()
+    timings: Timings = field(default_factory=Timings)
+
+    @property
+    def text(self) -> str:
+        return plain_text(self.chunks)
+
+
+@dataclass(frozen=True)
+class Style:
+    """What is asked of one decode beyond the request's options."""
+
+    final: bool = True  # the last hop: alternatives and log-probabilities are of this one
+    prefix: str | None = None
+    on_token: Callable[[int, float], None] | None = None
+
+
+@dataclass(eq=False)
+class Errand:
+    """A unit on its way."""
+
+    planner: Planner
+    unit: Unit
+    order: Order
+    ticket: Ticket | None = None
+
+
+class RequestDecoder:
+    """All decodes of one request: its options, its deadline, its place in the queue."""
+
+    def __init__(
+        self,
+        cache: SegmentCache,
+        clock: Callable[[], float],
+        options: TranslationOptions,
+        tenant: str,
+        deadline_at: float | None,
+    ) -> None:
+        self._cache, self._clock, self._options, self._tenant = cache, clock, options, tenant
+        self._deadline_at = deadline_at
+        self._request = object()  # one fair share for all of the request's units
+        self._waiting: set[Ticket] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self.num_tokens = 0  # source tokens of the request's first hop
+
+    def close(self) -> None:
+        """Give up whatever is still under way."""
+        if self._timer is not None:
+            self._timer.cancel()
+        for ticket in list(self._waiting):
+            ticket.future.cancel()
+        self._waiting.clear()
+
+    def errands(self, planner: Planner, plan: Plan, style: Style) -> list[Errand]:
+        """One for each unit; a forced prefix begins the first."""
+        units = [part for part in plan if isinstance(part, Unit)]
+        prefixes = itertools.chain([style.prefix], itertools.repeat(None))
+        return [self._errand(planner, unit, style, prefix) for unit, prefix in zip(units, prefixes, strict=False)]
+
+    def _errand(self, planner: Planner, unit: Unit, style: Style, prefix: str | None) -> Errand:
+        prefix_ids = planner.target_prefix_ids(prefix, unit) if prefix else ()
+        options = self._decoding_options(unit, style, prefix_ids)
+        key = SegmentKey(planner.hop.served.identity, unit.source_ids, options, self._tenant)
+        return Errand(planner, unit, Order(key, self._request, self.num_tokens, self._deadline_at, style.on_token))
+
+    def _decoding_options(self, unit: Unit, style: Style, prefix_ids: tuple[int, ...]) -> DecodingOptions:
+        options = self._options
+        # Of a beam the first hypothesis that kept all spans is taken: see them all, and which of them ended.
+        choose = bool(unit.spans) and options.beam_size > 1
+        return DecodingOptions(
+            beam_size=options.beam_size,
+            n_best=options.beam_size if choose else options.n_best if style.final else 1,
+            length_penalty=options.length_penalty,
+            max_new_tokens=options.max_new_tokens,
+            prefix_ids=prefix_ids,
+            repetition_guard=options.repetition_guard,
+            log_probs=choose or (style.final and options.log_probs),
+        )
+
+    # Boarding
+
+    def board(self, errands: Iterable[Errand]) -> None:
+        """Begin all of an engine's decodes or none; raises one of our refusals."""
+        by_engine: dict[int, list[Errand]] = {}
+        for errand in errands:
+            by_engine.setdefault(id(errand.planner.hop.served), []).append(errand)
+        for together in by_engine.values():
+            try:
+                tickets = self._cache.board(together[0].planner.hop.served.engine, [each.order for each in together])
+            except (QueueFull, JobRejected, EngineStopped) as error:
+                raise _refusal(error) from error
+            for errand, ticket in zip(together, tickets, strict=True):
+                errand.ticket = ticket
+            self._waiting.update(tickets)
+        self._watch_deadline()
+
+    async def _board_patiently(self, errands: Sequence[Errand]) -> None:
+        """For work that follows other work: a full queue is waited for, as long as the deadline allows."""
+        while True:
+            try:
+                return self.board(errands)
+            except errors.QueueFull as error:
+                pause = min(error.retry_after_seconds or _PATIENCE_SECONDS, _PATIENCE_SECONDS)
+                if self._deadline_at is not None and self._clock() + pause >= self._deadline_at:
+                    raise
+                await asyncio.sleep(pause)
+
+    def _watch_deadline(self) -> None:
+        """The engine ends jobs that are late; only a shared decode may outlive a waiter's own deadline."""
+        if self._deadline_at is not None and self._timer is None:
+            seconds = max(0.0, self._deadline_at - self._clock())
+            self._timer = asyncio.get_running_loop().call_later(seconds, self._expire)
+
+    def _expire(self) -> None:
+        for ticket in list(self._waiting):
+            self._cache.expire(ticket)
+
+    # Waiting and reading
+
+    async def collect(self, plan: Plan, errands: Sequence[Errand], style: Style) -> Outcome:
+        """The plan's translation, when its errands were boarded."""
+        if len(errands) == 1:
+            outcomes = [await self._fetch(errands[0], style)]
+        else:
+            outcomes = list(await asyncio.gather(*(self._fetch(errand, style) for errand in errands)))
+        return _assembled(plan, outcomes)
+
+    async def follow(self, planner: Planner, plan: Plan, style: Style) -> Outcome:
+        """Board and collect, for work that follows other work."""
+        errands = self.errands(planner, plan, style)
+        await self._board_patiently(errands)
+        return await self.collect(plan, errands, style)
+
+    async def _fetch(self, errand: Errand, style: Style) -> Outcome:
+        assert errand.ticket is not None
+        try:
+            result = await asyncio.wrap_future(errand.ticket.future)
+        except (QueueFull, JobRejected, EngineStopped, EngineFailure) as error:
+            raise _refusal(error) from error
+        finally:
+            self._waiting.discard(errand.ticket)
+        outcome = self._read(errand, result, style)
+        if SegmentWarning.PLACEHOLDER_LOST not in outcome.warnings or outcome.finish_reason is FinishReason.DEADLINE:
+            return outcome
+        return await self._retry(errand, style, outcome)
+
+    async def _retry(self, errand: Errand, style: Style, lost: Outcome) -> Outcome:
+        """Once more in pieces, between which the spans stand as they are."""
+        plan = errand.planner.pieces(errand.unit.chunks)
+        retried = await self.follow(errand.planner, plan, replace(style, on_token=None))
+        warnings = (*retried.warnings, SegmentWarning.PLACEHOLDER_RETRIED)
+        if style.final and self._options.n_best > 1:
+            warnings += (SegmentWarning.ALTERNATIVES_DROPPED,)
+        return replace(retried, warnings=warnings, timings=_in_turn(lost.timings, retried.timings))
+
+    def _read(self, errand: Errand, result: DecodingResult, style: Style) -> Outcome:
+        timings = Timings(result.queue_seconds, result.encode_seconds, result.decode_seconds)
+        if not result.hypotheses:
+            lost = (SegmentWarning.PLACEHOLDER_LOST,) if errand.unit.spans else ()
+            return Outcome((), finish_reason=result.finish_reason, warnings=lost, timings=timings)
+        found = [_Found(each, *errand.planner.read(errand.unit, each.ids)) for each in result.hypotheses]
+        best = next((each for each in found if each.kept), found[0])
+        reason = result.finish_reason
+        if best is not found[0] and reason is FinishReason.EOS and not best.ended:
+            reason = FinishReason.LENGTH  # it kept its spans, but did not end
+        others = [each for each in found if each.kept and each is not best]
+        wanted = min(self._options.n_best, len(found)) - 1 if style.final else 0
+        return Outcome(
+            best.chunks,
+            best.hypothesis.score,
+            reason,
+            len(best.hypothesis.ids) + (reason is FinishReason.EOS),
+            tuple(_warnings(best.kept, enough=len(others) >= wanted)),
+            tuple(Alternative(plain_text(each.chunks), each.hypothesis.score) for each in others[:wanted]),
+            _log_probs(errand, best.hypothesis) if style.final and self._options.log_probs else (),
+            timings,
+        )
+
+
+@dataclass(frozen=True)
+class _Found:
+    """A hypothesis, read."""
+
+    hypothesis: Hypothesis
+    chunks: tuple[Chunk, ...]
+    kept: bool  # every span, exactly once
+
+    @property
+    def ended(self) -> bool:
+        """With eos, which has a log-probability but is no token of the text."""
+        return len(self.hypothesis.log_probs) > len(self.hypothesis.ids)
+
+
+def _warnings(kept: bool, enough: bool) -> Iterator[SegmentWarning]:
+    if not kept:
+        yield SegmentWarning.PLACEHOLDER_LOST
+    if not enough:
+        yield SegmentWarning.ALTERNATIVES_DROPPED
+
+
+def worse(one: FinishReason, other: FinishReason) -> FinishReason:
+    return max(one, other, key=_BY_SEVERITY.index)
+
+
+def joined(first: Outcome, then: Outcome) -> Outcome:
+    """One hop after another: the text is the second's, the trouble is that of both."""
+    return replace(
+        then,
+        finish_reason=worse(first.finish_reason, then.finish_reason),
+        warnings=tuple(dict.fromkeys((*first.warnings, *then.warnings))),
+        timings=_in_turn(first.timings, then.timings),
+    )
+
+
+def _assembled(plan: Plan, outcomes: Sequence[Outcome]) -> Outcome:
+    """Units beside each other, with the literals between them."""
+    rest = iter(outcomes)
+    chunks = [(part.chunk,) if isinstance(part, Literal) else next(rest).chunks for part in plan]
+    if len(plan) == len(outcomes) == 1:
+        return outcomes[0]
+    num_tokens = sum(outcome.num_tokens for outcome in outcomes)
+    reason = FinishReason.EOS
+    for outcome in outcomes:
+        reason = worse(reason, outcome.finish_reason)
+    return Outcome(
+        tuple(itertools.chain.from_iterable(chunks)),
+        sum(outcome.score * outcome.num_tokens for outcome in outcomes) / max(1, num_tokens),
+        reason,
+        num_tokens,
+        tuple(dict.fromkeys(warning for outcome in outcomes for warning in outcome.warnings)),
+        (),
+        tuple(itertools.chain.from_iterable(outcome.log_probs for outcome in outcomes)),
+        longest(outcome.timings for outcome in outcomes),
+    )
+
+
+def longest(timings: Iterable[Timings]) -> Timings:
+    """Of work done side by side: the longest of each stage."""
+    together = [Timings(), *timings]
+    return Timings(
+        max(each.queue_seconds for each in together),
+        max(each.encode_seconds for each in together),
+        max(each.decode_seconds for each in together),
+    )
+
+
+def _in_turn(first: Timings, then: Timings) -> Timings:
+    return Timings(
+        first.queue_seconds + then.queue_seconds,
+        first.encode_seconds + then.encode_seconds,
+        first.decode_seconds + then.decode_seconds,
+    )
+
+
+def _log_probs(errand: Errand, hypothesis: Hypothesis) -> tuple[TokenLogProb, ...]:
+    eos_id = errand.planner.hop.served.bundle.special_ids.eos
+    texts = [_token_text(errand, token_id) for token_id in (*hypothesis.ids, eos_id)]
+    return tuple(TokenLogProb(text, log_prob) for text, log_prob in zip(texts, hypothesis.log_probs, strict=False))
+
+
+def _token_text(errand: Errand, token_id: int) -> str:
+    tokenizer, spans = errand.planner.tokenizer, errand.unit.spans
+    match tokenizer.decode_parts([token_id]) if spans else []:
+        case [int(number)] if number < len(spans):
+            return spans[number].text
+    return tokenizer.token_text(token_id)
+
+
+def _refusal(error: Exception) -> errors.DragomanError:
+    match error:
+        case QueueFull():
+            return errors.QueueFull(str(error), error.retry_after_seconds)
+        case JobRejected():
+            return errors.InvalidRequest(str(error))
+        case EngineStopped():
+            return errors.Draining("This server is shutting down; send the request again.", 1.0)
+    return errors.InternalError("The translation failed inside the engine; send the request again.")

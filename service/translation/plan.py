@@ -1,0 +1,164 @@
+"""What goes to the model and what does not: a text as segments, a segment as units to decode with literals between.
+
+Pure and synchronous, so that a long text can be planned on another thread. Decoding the units is left to `decoding.py`.
+
+A unit is text with spans taken out. Where the bundle knows placeholders, spans go as placeholder ids. Where it does not
+(an imported model), the spans stay in the text and must come out again as they went in. Either way, when they do not,
+the unit is decoded again in pieces: the text between the spans by itself, the spans as literals, which cannot be lost.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from service.bundles.catalog import Hop
+from service.translation.patterns import Span
+from service.translation.placeholders import Chunk, Part, all_kept, chunks_of, numbered, plain_text, put_back, spans_of
+from service.translation.segments import SplitText, split
+from service.translation.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True)
+class Literal:
+    """Goes into the translation as it is."""
+
+    chunk: Chunk
+
+
+@dataclass(frozen=True)
+class Unit:
+    """One decode of one hop."""
+
+    chunks: tuple[Chunk, ...]
+    source_ids: tuple[int, ...]
+    as_text: bool  # spans went as text, because the bundle has no placeholders
+
+    @property
+    def spans(self) -> tuple[Span, ...]:
+        return spans_of(self.chunks)
+
+
+Plan = tuple[Literal | Unit, ...]
+
+
+class Planner:
+    """Plans for one hop."""
+
+    def __init__(self, hop: Hop[Tokenizer]) -> None:
+        bundle = hop.served.bundle
+        self.hop, self.tokenizer = hop, hop.served.tokenizer
+        self._prefix_ids, self._eos_id = hop.pair.source_prefix_ids, bundle.special_ids.eos
+        self._max_tokens = bundle.limits.max_source_tokens - len(self._prefix_ids) - 1
+
+    def split(self, text: str, spans: Sequence[Span], split_sentences: bool) -> SplitText:
+        def fits(start: int, end: int) -> bool:
+            return self._fits(chunks_of(text, start, end, spans))
+
+        return split(text, self.hop.pair.source, spans, fits, split_sentences)
+
+    def segment(self, chunks: Sequence[Chunk]) -> Plan:
+        """How to translate a segment that fits."""
+        if not any(isinstance(chunk, str) and _has_letter(chunk) for chunk in chunks):
+            return tuple(Literal(chunk) for chunk in chunks)
+        spans = spans_of(chunks)
+        if spans and not self.tokenizer.num_placeholders and any(map(self._is_unknown, spans)):
+            return self.pieces(chunks)
+        return (self._unit(tuple(chunks)),)
+
+    def pieces(self, chunks: Sequence[Chunk]) -> Plan:
+        """How to translate a segment so that no span can be lost: only the text between them goes to the model."""
+        plan: list[Literal | Unit] = []
+        for chunk in chunks:
+            if isinstance(chunk, Span) or not _has_letter(chunk):
+                plan.append(Literal(chunk))
+                continue
+            words = chunk.strip()
+            start = chunk.index(words)
+            plan += [Literal(chunk[:start]), self._unit((words,)), Literal(chunk[start + len(words) :])]
+        return tuple(part for part in plan if part != Literal(""))
+
+    def document(self, chunks: Sequence[Chunk]) -> Plan:
+        """How to translate what another hop gave: it may be several sentences, or too long for this one."""
+        text, spans = _laid_out(chunks)
+        parts = self.split(text, spans, split_sentences=True)
+        plan: list[Literal | Unit] = []
+        position = 0
+        for segment in parts.segments:
+            plan += [Literal(chunk) for chunk in chunks_of(text, position, segment.start, spans)]
+            plan += self.segment(chunks_of(text, segment.start, segment.end, spans))
+            position = segment.end
+        return (*plan, *(Literal(chunk) for chunk in chunks_of(text, position, len(text), spans)))
+
+    def read(self, unit: Unit, ids: Sequence[int]) -> tuple[tuple[Chunk, ...], bool]:
+        """The translation as text and spans, and whether every span is there exactly once."""
+        if not unit.spans:
+            return _without_blanks([self.tokenizer.decode(ids)]), True
+        if unit.as_text:
+            return _find_spans(self.tokenizer.decode(ids), unit.spans)
+        parts = self.tokenizer.decode_parts(ids)
+        return put_back(parts, unit.chunks), all_kept(parts, len(unit.spans))
+
+    def target_prefix_ids(self, prefix: str, unit: Unit) -> tuple[int, ...]:
+        """The forced beginning of a translation, in whole words; spans that it quotes become their placeholders."""
+        parts: list[Part] = [prefix.strip()]
+        if not unit.as_text:
+            for number, span in enumerate(unit.spans):
+                before, found, after = parts[-1].rpartition(span.text) if isinstance(parts[-1], str) else ("", "", "")
+                if found:
+                    parts[-1:] = [part for part in (before, number, after) if part != ""]
+        return tuple(self.tokenizer.encode_target(parts))
+
+    def _unit(self, chunks: tuple[Chunk, ...]) -> Unit:
+        as_text = not self.tokenizer.num_placeholders
+        ids = self.tokenizer.encode(self._encodable(chunks))
+        return Unit(chunks, (*self._prefix_ids, *ids, self._eos_id), as_text)
+
+    def _encodable(self, chunks: Sequence[Chunk]) -> list[Part]:
+        if self.tokenizer.num_placeholders:
+            return numbered(chunks)
+        return [plain_text(chunks)]
+
+    def _fits(self, chunks: Sequence[Chunk]) -> bool:
+        num_spans = len(spans_of(chunks))
+        if self.tokenizer.num_placeholders and num_spans > self.tokenizer.num_placeholders:
+            return False
+        parts = self._encodable(chunks)
+        # A token stands for at least one byte; most segments need no look at their tokens.
+        if num_spans + 1 + sum(len(part.encode()) for part in parts if isinstance(part, str)) <= self._max_tokens:
+            return True
+        return len(self.tokenizer.encode(parts)) <= self._max_tokens
+
+    def _is_unknown(self, span: Span) -> bool:
+        return not self.tokenizer.known_characters.issuperset(span.text)
+
+
+def _has_letter(text: str) -> bool:
+    return any(map(str.isalpha, text))
+
+
+def _without_blanks(texts: Sequence[str]) -> tuple[Chunk, ...]:
+    return tuple(text for text in texts if text)
+
+
+def _laid_out(chunks: Sequence[Chunk]) -> tuple[str, list[Span]]:
+    """One text, and the spans at their places in it."""
+    text, spans = "", []
+    for chunk in chunks:
+        if isinstance(chunk, Span):
+            spans.append(Span(len(text), len(text) + len(chunk.text), chunk.text, chunk.kind))
+        text += chunk.text if isinstance(chunk, Span) else chunk
+    return text, spans
+
+
+def _find_spans(text: str, spans: Sequence[Span]) -> tuple[tuple[Chunk, ...], bool]:
+    """Spans that went as text, found again in the translation; equal ones in the order of the source."""
+    waiting: dict[str, list[Span]] = {}
+    for span in spans:
+        waiting.setdefault(span.text, []).append(span)
+    longest_first = sorted((span_text for span_text in waiting if span_text), key=len, reverse=True)
+    chunks: list[Chunk] = []
+    for part in re.split("(" + "|".join(map(re.escape, longest_first)) + ")", text) if longest_first else [text]:
+        found = waiting.get(part)
+        chunks.append(found.pop(0) if found else part)
+    kept = not any(waiting.values()) and not any(isinstance(chunk, str) and chunk in waiting for chunk in chunks)
+    return tuple(chunk for chunk in chunks if chunk != ""), kept
