@@ -12,9 +12,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from service.bundles.catalog import Hop
-from service.translation.patterns import Span
-from service.translation.placeholders import Chunk, Part, all_kept, chunks_of, numbered, plain_text, put_back, spans_of
-from service.translation.segments import SplitText, split
+from service.translation.contract import SegmentWarning
+from service.translation.glossary import Glossary
+from service.translation.patterns import Span, SpanKind
+from service.translation.placeholders import (
+    Chunk,
+    Part,
+    all_kept,
+    chunks_of,
+    find_spans,
+    numbered,
+    plain_text,
+    put_back,
+    spans_of,
+)
+from service.translation.segments import SourceSegment, SplitText, split
 from service.translation.tokenizer import Tokenizer
 
 
@@ -41,6 +53,22 @@ class Unit:
 Plan = tuple[Literal | Unit, ...]
 
 
+@dataclass(frozen=True)
+class SegmentPlan:
+    parts: Plan
+    warnings: tuple[SegmentWarning, ...] = ()
+
+    @property
+    def units(self) -> list[Unit]:
+        return [part for part in self.parts if isinstance(part, Unit)]
+
+
+@dataclass(frozen=True)
+class TextPlan:
+    split: SplitText
+    segments: tuple[SegmentPlan, ...]
+
+
 class Planner:
     """Plans for one hop."""
 
@@ -50,7 +78,20 @@ class Planner:
         self._prefix_ids, self._eos_id = hop.pair.source_prefix_ids, bundle.special_ids.eos
         self._max_tokens = bundle.limits.max_source_tokens - len(self._prefix_ids) - 1
 
-    def split(self, text: str, spans: Sequence[Span], split_sentences: bool) -> SplitText:
+    def text(self, text: str, glossary: Glossary, split_sentences: bool) -> TextPlan:
+        """How to translate a whole text."""
+        spans = find_spans(text, glossary, self.tokenizer.known_characters)
+        parts = self._split(text, spans, split_sentences)
+        return TextPlan(parts, tuple(self._segment_plan(text, segment, spans) for segment in parts.segments))
+
+    def _segment_plan(self, text: str, segment: SourceSegment, spans: Sequence[Span]) -> SegmentPlan:
+        chunks = chunks_of(text, segment.start, segment.end, spans)
+        warnings = [SegmentWarning.SENTENCE_SPLIT] if segment.cut else []
+        if any(span.kind is SpanKind.UNKNOWN for span in spans_of(chunks)):
+            warnings.append(SegmentWarning.UNKNOWN_COPIED)
+        return SegmentPlan(self.segment(chunks), tuple(warnings))
+
+    def _split(self, text: str, spans: Sequence[Span], split_sentences: bool) -> SplitText:
         def fits(start: int, end: int) -> bool:
             return self._fits(chunks_of(text, start, end, spans))
 
@@ -80,7 +121,7 @@ class Planner:
     def document(self, chunks: Sequence[Chunk]) -> Plan:
         """How to translate what another hop gave: it may be several sentences, or too long for this one."""
         text, spans = _laid_out(chunks)
-        parts = self.split(text, spans, split_sentences=True)
+        parts = self._split(text, spans, split_sentences=True)
         plan: list[Literal | Unit] = []
         position = 0
         for segment in parts.segments:

@@ -1,7 +1,20 @@
-"""Text in, translated text out: the one use case that all routes and the command line share."""
+"""Text in, translated text out: the one use case that all routes and the command line share.
 
-from collections.abc import AsyncIterator, Callable, Sequence
+Checks the request, finds the way from language to language, has the text planned and its segments decoded side by side,
+and puts the answer together. How a segment is decoded is left to `decoding.py`; HTTP, keys and quotas to `service.api`.
+"""
 
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from contextlib import ExitStack
+from typing import TypeVar
+
+from service import errors
+from service.bundles.catalog import Catalog, NoRouteError
+from service.translation.cache import SegmentCache
+from service.translation.checks import check_request
 from service.translation.contract import (
     AUTO,
     Alternative,
@@ -9,6 +22,7 @@ from service.translation.contract import (
     DoneEvent,
     Segment,
     SegmentEvent,
+    SegmentWarning,
     StreamEvent,
     Timings,
     TokenEvent,
@@ -18,6 +32,14 @@ from service.translation.contract import (
     TranslationOptions,
     TranslationResult,
 )
+from service.translation.decoding import RequestDecoder
+from service.translation.glossary import Glossary
+from service.translation.language import Detector
+from service.translation.plan import Planner, TextPlan
+from service.translation.segments import SplitText
+from service.translation.streaming import TokenSink
+from service.translation.tokenizer import Tokenizer
+from service.translation.work import TextWork, Work
 
 __all__ = [
     "AUTO",
@@ -26,6 +48,7 @@ __all__ = [
     "DoneEvent",
     "Segment",
     "SegmentEvent",
+    "SegmentWarning",
     "StreamEvent",
     "Timings",
     "TokenEvent",
@@ -37,25 +60,129 @@ __all__ = [
     "Translator",
 ]
 
+T = TypeVar("T")
+# Text that is worked on upon the event loop; more would make other requests wait.
+_INLINE_CHARACTERS = 2000
+# How sure detection must be that a text is in the target language already, to leave it as it is.
+_SURE = 0.8
+
 
 class Translator:
     def __init__(
-        self, catalog: object, detector: object, cache: object, limits: TranslationLimits, clock: Callable[[], float]
+        self,
+        catalog: Catalog[Tokenizer],
+        detector: Detector,
+        cache: SegmentCache,
+        limits: TranslationLimits,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        raise NotImplementedError
+        """`clock` must be the one that the engines use: deadlines are theirs too."""
+        self._catalog, self._detector, self._cache, self._limits, self._clock = catalog, detector, cache, limits, clock
 
     async def translate(
         self, texts: Sequence[str], source: str, target: str, options: TranslationOptions, tenant: str = ""
     ) -> TranslationResult:
         """Translate every text; cancelling the task cancels its jobs."""
-        raise NotImplementedError
+        async with self._work(texts, source, target, options, tenant) as work:
+            return work.result(await asyncio.gather(*(asyncio.gather(*tasks) for tasks in work.start())))
 
-    def stream(
+    async def stream(
         self, text: str, source: str, target: str, options: TranslationOptions, tenant: str = ""
-    ) -> AsyncIterator[StreamEvent]:
-        """Events in the order of the text; the joined token events are the text that `translate` returns."""
-        raise NotImplementedError
+    ) -> AsyncGenerator[StreamEvent, None]:
+        """Events in the order of the text; the joined token events are the text that `translate` returns.
+
+        A segment's tokens come as they are decoded where nothing can take them back: greedy, no placeholders, one unit
+        of the last hop. Other segments come whole.
+        """
+        async with self._work([text], source, target, options, tenant) as work:
+            split = work.texts[0].plan.split
+            sinks = [TokenSink() for _ in split.segments]
+            segments: list[Segment] = []
+            for index, task in enumerate(work.start(sinks)[0]):
+                separator = split.separator(index)
+                async for piece in sinks[index].pieces(task):
+                    yield TokenEvent(index, separator + piece)
+                    separator = ""
+                segments.append(await task)
+                if rest := separator + sinks[index].rest(segments[-1].text):
+                    yield TokenEvent(index, rest)
+                yield SegmentEvent(index, segments[-1])
+            result = work.result([segments])
+            if rest := split.separator(len(segments)):
+                yield TokenEvent(max(0, len(segments) - 1), rest)
+            yield DoneEvent(result)
 
     def detect(self, text: str) -> list[Detection]:
         """The languages served, most likely first."""
-        raise NotImplementedError
+        return self._detector.detect(text, {code for route in self._catalog.routes() for code in route[:2]})
+
+    # Getting ready
+
+    @contextlib.asynccontextmanager
+    async def _work(
+        self, texts: Sequence[str], source: str, target: str, options: TranslationOptions, tenant: str
+    ) -> AsyncIterator[Work]:
+        check_request(texts, options, self._limits)
+        timeouts = [t for t in (options.timeout_seconds, self._limits.default_timeout_seconds) if t is not None]
+        deadline_at = self._clock() + min(timeouts) if timeouts else None
+        size = sum(map(len, texts))
+        with ExitStack() as leases:
+            sources = await self._sources(texts, source, target, size)
+            ways = {language: self._way(language, target, leases) for language in dict.fromkeys(s for s, _ in sources)}
+            planned = await _off_loop(lambda: _plan(texts, sources, ways, options), size > _INLINE_CHARACTERS)
+            decoder = RequestDecoder(self._cache, self._clock, options, tenant, deadline_at)
+            work = Work(planned, decoder, options)
+            try:
+                yield work
+            finally:
+                work.close()
+
+    async def _sources(
+        self, texts: Sequence[str], source: str, target: str, size: int
+    ) -> list[tuple[str, Detection | None]]:
+        if source != AUTO:
+            return [(source, None)] * len(texts)
+        away = size > _INLINE_CHARACTERS or not self._detector.loaded
+        detections = await _off_loop(lambda: [self._detected(text, target) for text in texts], away)
+        return [(detection.language, detection) for detection in detections]
+
+    def _detected(self, text: str, target: str) -> Detection:
+        """The likeliest language that can be translated, or the target's own where that is sure."""
+        sources = {source for source, end, _ in self._catalog.routes() if end == target}
+        for detection in self.detect(text):
+            if detection.language in sources or (detection.language == target and detection.confidence >= _SURE):
+                return detection
+        raise self._no_way()
+
+    def _way(self, source: str, target: str, leases: ExitStack) -> tuple[Planner, ...]:
+        if source == target and any(source in route[:2] for route in self._catalog.routes()):
+            return ()
+        try:
+            hops = leases.enter_context(self._catalog.lease(source, target))
+        except NoRouteError as error:
+            raise self._no_way() from error
+        return tuple(map(Planner, hops))
+
+    def _no_way(self) -> errors.DragomanError:
+        if not self._catalog.routes():
+            return errors.NotReady("No translation bundle is loaded yet; try again soon.", 1.0)
+        return errors.UnknownPair("This server does not translate this pair; /v1/languages lists what it does.")
+
+
+async def _off_loop(work: Callable[[], T], away: bool) -> T:
+    return await asyncio.to_thread(work) if away else work()
+
+
+def _plan(
+    texts: Sequence[str],
+    sources: Sequence[tuple[str, Detection | None]],
+    ways: dict[str, tuple[Planner, ...]],
+    options: TranslationOptions,
+) -> list[TextWork]:
+    glossary = Glossary(options.glossary)
+    planned = []
+    for text, (language, detected) in zip(texts, sources, strict=True):
+        way = ways[language]
+        plan = way[0].text(text, glossary, options.split_sentences) if way else TextPlan(SplitText(text, ()), ())
+        planned.append(TextWork(language, detected, way, plan))
+    return planned

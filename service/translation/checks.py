@@ -1,0 +1,56 @@
+"""What a request may ask for, whichever route it came by: refuse what cannot be done before any work is done."""
+
+import math
+from collections.abc import Sequence
+
+from service.errors import InvalidRequest, TooLarge
+from service.translation.contract import TranslationLimits, TranslationOptions
+
+_MAX_LENGTH_PENALTY = 10.0
+
+
+def check_request(texts: Sequence[str], options: TranslationOptions, limits: TranslationLimits) -> None:
+    """Raises InvalidRequest or TooLarge with one sentence that says what to change, and holds none of the text."""
+    _check_size(texts, options, limits)
+    _check_search(options, limits)
+    if options.timeout_seconds is not None and not 0 < options.timeout_seconds < math.inf:
+        raise InvalidRequest("The timeout must be more than 0 seconds.")
+    if not all(term.strip() for term in options.glossary):
+        raise InvalidRequest("The glossary has an empty term; leave it out.")
+    prefix = options.target_prefix or ""
+    if not all(map(_is_unicode, (*texts, *options.glossary, *options.glossary.values(), prefix))):
+        raise InvalidRequest("A text holds half of a surrogate pair, which is no character; send valid Unicode.")
+
+
+def _check_size(texts: Sequence[str], options: TranslationOptions, limits: TranslationLimits) -> None:
+    if not texts:
+        raise InvalidRequest("There is no text; send at least one.")
+    if len(texts) > limits.max_texts:
+        raise TooLarge(f"There are {len(texts)} texts; send at most {limits.max_texts} in one request.")
+    num_characters = sum(map(len, texts))
+    if num_characters > limits.max_characters:
+        raise TooLarge(
+            f"The texts have {num_characters} characters; send at most {limits.max_characters} in one request."
+        )
+    if len(options.glossary) > limits.max_glossary_terms:
+        raise TooLarge(f"The glossary has {len(options.glossary)} terms; send at most {limits.max_glossary_terms}.")
+
+
+def _check_search(options: TranslationOptions, limits: TranslationLimits) -> None:
+    if not 1 <= options.beam_size <= limits.max_beam_size:
+        raise InvalidRequest(f"beam_size is {options.beam_size}; it must be from 1 to {limits.max_beam_size}.")
+    if not 1 <= options.n_best <= options.beam_size:
+        raise InvalidRequest(f"n_best is {options.n_best}; it must be from 1 to beam_size, {options.beam_size}.")
+    if options.max_new_tokens is not None and options.max_new_tokens < 1:
+        raise InvalidRequest(f"max_new_tokens is {options.max_new_tokens}; it must be at least 1.")
+    penalty = options.length_penalty
+    if penalty is not None and not 0 <= penalty <= _MAX_LENGTH_PENALTY:
+        raise InvalidRequest(f"length_penalty must be from 0 to {_MAX_LENGTH_PENALTY:g}.")
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -1,0 +1,157 @@
+"""One request under way: a task for each segment of each text, and the answer when they are done.
+
+Made by `translator.py`, which has checked the request and planned its texts; decodes through `decoding.py`.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from service.engine.job import FinishReason
+from service.errors import DeadlineExceeded, StrictRefusal
+from service.translation.contract import (
+    Detection,
+    Segment,
+    SegmentWarning,
+    Timings,
+    Translation,
+    TranslationOptions,
+    TranslationResult,
+)
+from service.translation.decoding import Errand, Outcome, RequestDecoder, Style, joined, longest
+from service.translation.plan import Plan, Planner, TextPlan, Unit
+from service.translation.streaming import TokenSink
+
+
+@dataclass(frozen=True)
+class TextWork:
+    """A text on its way; without planners it is in the target language already."""
+
+    source: str
+    detected: Detection | None
+    planners: tuple[Planner, ...]
+    plan: TextPlan
+
+    @property
+    def pivot(self) -> str | None:
+        return self.planners[0].hop.pair.target if len(self.planners) > 1 else None
+
+    @property
+    def prefixed(self) -> int | None:
+        """The segment that a target prefix begins: the first that goes to the model."""
+        return next((index for index, segment in enumerate(self.plan.segments) if segment.units), None)
+
+
+class Work:
+    def __init__(self, texts: Sequence[TextWork], decoder: RequestDecoder, options: TranslationOptions) -> None:
+        self.texts = texts
+        self._decoder, self._options = decoder, options
+        self._prefix = (options.target_prefix or "").strip() or None
+        self._tasks: list[asyncio.Task[Segment]] = []
+        self._timings: list[Timings] = []
+
+    def start(self, sinks: Sequence[TokenSink] = ()) -> list[list[asyncio.Task[Segment]]]:
+        """Queue everything or nothing; then a task for each segment of each text. Sinks are for a single text."""
+        units = [unit for text in self.texts for segment in text.plan.segments for unit in segment.units]
+        self._decoder.num_tokens = sum(len(unit.source_ids) for unit in units)
+        errands = [[self._errands(text, i, sinks) for i in range(len(text.plan.segments))] for text in self.texts]
+        self._decoder.board([errand for of_text in errands for of_segment in of_text for errand in of_segment])
+        started = [
+            [asyncio.create_task(self._segment(text, i, sinks, own)) for i, own in enumerate(of_text)]
+            for text, of_text in zip(self.texts, errands, strict=True)
+        ]
+        self._tasks = [task for of_text in started for task in of_text]
+        return started
+
+    def close(self) -> None:
+        """Give up whatever is still under way."""
+        for task in self._tasks:
+            task.cancel()
+        self._decoder.close()
+
+    # Segments
+
+    def _errands(self, text: TextWork, index: int, sinks: Sequence[TokenSink]) -> list[Errand]:
+        parts = text.plan.segments[index].parts
+        return self._decoder.errands(text.planners[0], parts, self._style(text, index, 0, parts, sinks))
+
+    def _style(self, text: TextWork, index: int, hop: int, parts: Plan, sinks: Sequence[TokenSink]) -> Style:
+        if hop < len(text.planners) - 1:
+            return Style(final=False)
+        streams = bool(sinks) and self._options.beam_size == 1 and _is_plain(parts)
+        return Style(
+            final=True,
+            prefix=self._prefix if index == text.prefixed else None,
+            on_token=sinks[index].listener(text.planners[hop].tokenizer.stream()) if streams else None,
+        )
+
+    async def _segment(
+        self, text: TextWork, index: int, sinks: Sequence[TokenSink], errands: Sequence[Errand]
+    ) -> Segment:
+        parts = text.plan.segments[index].parts
+        outcome = await self._decoder.collect(parts, errands, self._style(text, index, 0, parts, ()))
+        for hop, planner in enumerate(text.planners[1:], 1):
+            parts = planner.document(outcome.chunks)
+            style = self._style(text, index, hop, parts, sinks)
+            outcome = joined(outcome, await self._decoder.follow(planner, parts, style))
+        self._timings.append(outcome.timings)
+        segment = self._answer(text, index, outcome)
+        if self._options.strict:
+            _refuse_losses(segment)
+        return segment
+
+    def _answer(self, text: TextWork, index: int, outcome: Outcome) -> Segment:
+        warnings = (*text.plan.segments[index].warnings, *outcome.warnings)
+        if index == text.prefixed and self._prefix and _continues(self._prefix, outcome.text):
+            warnings += (SegmentWarning.PREFIX_CONTINUED,)
+        return Segment(
+            source=text.plan.split.source(index),
+            text=outcome.text,
+            score=outcome.score,
+            finish_reason=outcome.finish_reason,
+            num_tokens=outcome.num_tokens,
+            warnings=warnings,
+            alternatives=outcome.alternatives,
+            log_probs=outcome.log_probs if self._options.log_probs else None,
+        )
+
+    # The answer
+
+    def result(self, segments: Sequence[Sequence[Segment]]) -> TranslationResult:
+        """Raises DeadlineExceeded when time ran out before anything was decoded."""
+        every = [segment for of_text in segments for segment in of_text]
+        late = any(segment.finish_reason is FinishReason.DEADLINE for segment in every)
+        if late and not any(segment.num_tokens for segment in every):
+            raise DeadlineExceeded("The request's time ran out before its translation began; allow more, or try later.")
+        served = dict.fromkeys(planner.hop.served for text in self.texts for planner in text.planners)
+        return TranslationResult(
+            tuple(_translation(text, of_text) for text, of_text in zip(self.texts, segments, strict=True)),
+            "+".join(each.bundle.name for each in served),
+            "+".join(each.bundle.version for each in served),
+            longest(self._timings),
+        )
+
+
+def _translation(text: TextWork, segments: Sequence[Segment]) -> Translation:
+    whole = text.plan.split.join([segment.text for segment in segments])
+    return Translation(whole, text.source, text.pivot, tuple(segments), text.detected)
+
+
+def _is_plain(parts: Plan) -> bool:
+    """One unit and no spans: its tokens are its text, and nothing will take them back."""
+    return len(parts) == 1 and isinstance(parts[0], Unit) and not parts[0].spans
+
+
+def _continues(prefix: str, text: str) -> bool:
+    following = text[len(prefix) : len(prefix) + 1]
+    return text.startswith(prefix) and prefix[-1].isalnum() and following.isalnum()
+
+
+def _refuse_losses(segment: Segment) -> None:
+    """What `strict` does not accept."""
+    if segment.finish_reason is FinishReason.DEADLINE:
+        raise DeadlineExceeded("The request's time ran out in mid-translation, and strict accepts no part of one.")
+    if segment.finish_reason is not FinishReason.EOS:
+        raise StrictRefusal(f"A segment ended by {segment.finish_reason}, and strict accepts only whole translations.")
+    if SegmentWarning.PLACEHOLDER_LOST in segment.warnings:
+        raise StrictRefusal("A placeholder or glossary term was lost in translation, and strict accepts no loss.")
