@@ -226,8 +226,9 @@ class Catalog(Generic[T]):
             slot.failed = False
         except Exception as error:  # a foreign file can fail in any way; what serves must go on serving
             slot.failed = True
-            report.failed.append(str(error))
-            self._observer.failed(path, str(error))
+            problem = str(error) if isinstance(error, BundleError) else f"bundle {path} could not be loaded: {error}"
+            report.failed.append(problem)
+            self._observer.failed(path, problem)
 
     def _open(self, bundle: Bundle, identity: str) -> Served[T]:
         """An engine that has proved itself; nothing of it stays when it has not."""

@@ -88,7 +88,7 @@ def _is_thousands(text: str) -> bool:
 def _is_identifier(token: str) -> bool:
     digits = sum(character.isdigit() for character in token)
     if not any(character.isalpha() for character in token):
-        return digits >= 5
+        return digits >= 5 and re.match(r"\d{1,4}[.,]", token) is None  # 1.234.567,89 is written otherwise elsewhere
     if any("A" <= character <= "Z" for character in token):
         return len(token) >= 4
     return digits >= 2 and len(token) >= 8 and re.fullmatch(r"[0-9a-f-]+", token) is not None

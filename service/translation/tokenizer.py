@@ -17,9 +17,10 @@ from service.bundles.manifest import Bundle, BundleError
 
 WORD_MARK = "\u2581"  # SentencePiece writes a space as this
 UNKNOWN = "\ufffd".encode()  # a token that stands for nothing we know is shown, not dropped
-WHITE_SPACE = frozenset(filter(str.isspace, map(chr, range(0x3001))))  # `clean` makes plain spaces of them
 # Layout hints inside the words of the source; another language breaks its words elsewhere.
 _DROPPED = dict.fromkeys(map(ord, "\u00ad\u200b\u2060\ufeff"))
+# What `clean` makes plain spaces of, or drops: no tokenizer needs to know it.
+_CLEANED = frozenset(filter(str.isspace, map(chr, range(0x3001)))) | frozenset(map(chr, _DROPPED))
 # Scripts that put no spaces between words: every character may end a piece of stream.
 _UNSPACED = (
     (0x0E00, 0x0EFF),
@@ -196,7 +197,7 @@ class SentencePieceTokenizer:
     def _known_characters(self) -> frozenset[str]:
         whole = (i for i in range(len(self._pieces)) if not self._processor.is_byte(i))
         texts = (self._pieces[token_id].decode() for token_id in whole)
-        return frozenset(text for text in texts if len(text) == 1) | WHITE_SPACE
+        return frozenset(text for text in texts if len(text) == 1) | _CLEANED
 
 
 class MarianTokenizer:
@@ -213,7 +214,7 @@ class MarianTokenizer:
         control |= {piece for piece in vocabulary if piece.startswith(">>") and piece.endswith("<<")}
         self._control_ids = frozenset(vocabulary[piece] for piece in control)
         texts = (piece.replace(WORD_MARK, "") for piece in vocabulary)
-        self.known_characters = frozenset(text for text in texts if len(text) == 1) | WHITE_SPACE
+        self.known_characters = frozenset(text for text in texts if len(text) == 1) | _CLEANED
 
     def encode(self, parts: Sequence[str | int]) -> list[int]:
         return self._encode(self._source, parts)

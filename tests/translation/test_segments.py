@@ -1,0 +1,143 @@
+"""Splitting loses no character, cuts nothing that must stay whole, and leaves layout to the separators."""
+
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from service.translation.patterns import Span, SpanKind
+from service.translation.placeholders import find_spans
+from service.translation.segments import SplitText, split
+from tests.translation.generated import texts
+
+
+def sources(parts: SplitText) -> list[str]:
+    return [parts.source(index) for index in range(len(parts.segments))]
+
+
+def split_all(text: str, max_characters: int = 10_000, language: str = "pt") -> SplitText:
+    return split(text, language, find_spans(text), lambda start, end: end - start <= max_characters)
+
+
+def assert_whole(parts: SplitText, text: str) -> None:
+    """Joins back exactly; segments are in order, hold words, and have no blanks at their edges."""
+    assert parts.join(sources(parts)) == text
+    position = 0
+    for segment in parts.segments:
+        assert position <= segment.start < segment.end
+        position = segment.end
+    assert all(source == source.strip() for source in sources(parts))
+
+
+@given(texts(), st.sampled_from(["pt", "en", "zh", "xx", ""]), st.integers(1, 80), st.booleans())
+@example("\r\n\t  1. Olá.\u00a0\u2028 - {x}\x85", "pt", 5, True)
+@example("\ufeff\u200b", "pt", 5, True)
+@example("a\u0301" * 60, "pt", 7, True)
+@settings(max_examples=600, deadline=None)
+def test_segments_join_back_exactly(text: str, language: str, limit: int, sentences: bool) -> None:
+    """The promise that layout survives, whatever the text and whatever the library does."""
+    spans = find_spans(text)
+    parts = split(text, language, spans, lambda start, end: end - start <= limit, sentences)
+    assert_whole(parts, text)
+
+
+@given(texts(), st.integers(1, 60))
+@settings(max_examples=400, deadline=None)
+def test_no_cut_goes_through_a_span(text: str, limit: int) -> None:
+    """Half an address is no address."""
+    spans = find_spans(text)
+    parts = split(text, "pt", spans, lambda start, end: end - start <= limit)
+    for segment in parts.segments:
+        for span in spans:
+            inside = segment.start <= span.start and span.end <= segment.end
+            outside = span.end <= segment.start or segment.end <= span.start
+            assert inside or outside
+
+
+@given(st.text(alphabet="abc ,;:. é\u0301中", min_size=1, max_size=400), st.integers(1, 40))
+@settings(max_examples=300, deadline=None)
+def test_every_segment_fits_and_parts_say_that_they_are_parts(text: str, limit: int) -> None:
+    """A model that is given too much cuts it silently; we never give it too much."""
+    parts = split(text, "pt", (), lambda start, end: end - start <= limit)
+    assert all(segment.end - segment.start <= limit for segment in parts.segments)
+    whole = split(text, "pt")
+    if all(segment.end - segment.start <= limit for segment in whole.segments):
+        assert parts == whole
+        assert not any(segment.cut for segment in parts.segments)
+    else:
+        assert any(segment.cut for segment in parts.segments)
+
+
+def test_layout_belongs_to_the_separators() -> None:
+    """Bullets, numbering, indentation, quotes, tables, blank lines and trailing spaces come back as they were."""
+    text = "# Título\n\n- um item  \n  * outro\n\t1. primeiro\n  2) segundo\n> citado\n- [x] feito\n| nome | idade |\n"
+    words = ["Título", "um item", "outro", "primeiro", "segundo", "citado", "feito", "nome", "idade"]
+    assert sources(split_all(text)) == words
+
+
+def test_sentences_are_split_and_abbreviations_are_not() -> None:
+    """The library does what we chose it for."""
+    assert sources(split_all("O Sr. Silva chegou.  Como vai?")) == ["O Sr. Silva chegou.", "Como vai?"]
+
+
+def test_addresses_end_no_sentence() -> None:
+    """Points and question marks inside an address are not punctuation."""
+    text = "Veja https://example.com/a.b?c=d. Depois volte."
+    assert sources(split_all(text)) == ["Veja https://example.com/a.b?c=d.", "Depois volte."]
+
+
+def test_without_sentence_splitting_only_lines_are_split() -> None:
+    """DeepL's split_sentences=0; line breaks still separate, because no model carries them."""
+    parts = split("Um. Dois.\nTrês.", "pt", split_sentences=False)
+    assert sources(parts) == ["Um. Dois.", "Três."]
+
+
+def test_what_has_no_words_is_no_segment() -> None:
+    """Numbers, rules and blanks alone are not worth a hallucination."""
+    for text in ("", "   ", "\n\n", "---", "12345", "3,14 + 2", "😀", "https://example.com", "\u00a0\ufeff"):
+        assert split_all(text).segments == ()
+
+
+def test_a_glossary_term_alone_is_a_segment() -> None:
+    """It has a translation, so it must not pass as a separator."""
+    span = Span(0, 4, "Mycelium", SpanKind.GLOSSARY)
+    assert sources(split("Bolo", "pt", [span])) == ["Bolo"]
+
+
+def test_emoji_and_tags_at_the_edge_stay_outside() -> None:
+    """What no sentence needs cannot be lost by a model that never sees it."""
+    assert sources(split_all("👋 Olá, tudo bem? 😀")) == ["Olá, tudo bem?"]
+    assert sources(split_all("<p><b>Olá mundo</b></p>")) == ["Olá mundo"]
+    assert sources(split_all("<b>Olá</b> mundo")) == ["<b>Olá</b> mundo"]
+    assert sources(split_all("Um<br/>Dois")) == ["Um", "Dois"]
+
+
+def test_long_sentences_are_cut_at_clauses_first() -> None:
+    """A clause translates better than half of one."""
+    text = "Quando o homem chegou à cidade, viu que tudo estava fechado; por isso voltou para casa."
+    parts = split_all(text, max_characters=50)
+    assert sources(parts) == [
+        "Quando o homem chegou à cidade,",
+        "viu que tudo estava fechado;",
+        "por isso voltou para casa.",
+    ]
+    assert all(segment.cut for segment in parts.segments)
+
+
+def test_a_word_of_50000_characters_is_cut_into_parts_that_fit() -> None:
+    """Never cut off: every character is in some part."""
+    text = "a" * 50_000
+    parts = split_all(text, max_characters=100)
+    assert all(segment.end - segment.start <= 100 and segment.cut for segment in parts.segments)
+    assert "".join(sources(parts)) == text
+
+
+def test_a_cut_does_not_separate_an_accent_from_its_letter() -> None:
+    """Characters that are one to the reader stay together where they can."""
+    parts = split_all("e\u0301" * 100, max_characters=7)
+    assert all(source.startswith("e") for source in sources(parts))
+
+
+def test_a_sentence_that_can_be_cut_nowhere_is_given_whole() -> None:
+    """One span that does not fit cannot be cut; whoever decodes must say so."""
+    text = "termo" * 20
+    parts = split(text, "pt", [Span(0, len(text), text, SpanKind.GLOSSARY)], lambda start, end: False)
+    assert sources(parts) == [text]
