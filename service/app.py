@@ -134,7 +134,7 @@ def _lifespan(parts: Parts, rooms: Rooms, reloader: Reloader) -> Callable[[FastA
         if not parts.catalog.routes():
             await asyncio.to_thread(parts.catalog.close, drain=False)
             raise NothingServesError("No bundle can serve; the lines above say why. `dragoman doctor` tells more.")
-        rooms.lifecycle.loaded = True
+        rooms.lifecycle.loaded, rooms.lifecycle.draining = True, False
         tasks = [asyncio.create_task(work) for work in _background(rooms, reloader)]
         try:
             yield

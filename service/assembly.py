@@ -57,6 +57,8 @@ def num_loops(settings: Settings) -> int:
 
 
 def build_parts(settings: Settings, metrics: Metrics, clock: Callable[[], float]) -> Parts:
+    from service.translation.cache import SegmentCache
+    from service.translation.language import Detector
     from service.translation.tokenizer import load_tokenizer
 
     metrics.set_threads(num_loops(settings))
@@ -74,7 +76,8 @@ def build_parts(settings: Settings, metrics: Metrics, clock: Callable[[], float]
         max_glossary_terms=settings.max_glossary_terms,
         default_timeout_seconds=settings.timeout_seconds,
     )
-    return Parts(catalog, Translator(catalog, None, None, limits, clock))
+    cache = SegmentCache(settings.cache_bytes, clock, settings.single_flight, metrics.cache_looked_up)
+    return Parts(catalog, Translator(catalog, Detector(), cache, limits, clock))
 
 
 def open_engine(bundle: Bundle, settings: Settings, metrics: Metrics, clock: Callable[[], float]) -> Engine:

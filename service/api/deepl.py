@@ -137,8 +137,11 @@ async def post_translate(request: Request, rooms: UsesRooms) -> Response:
     return _json({"translations": [_translation_json(text, translation) for text, translation in pairs]})
 
 
-@router.api_route("/languages", methods=["GET", "POST"], summary="Languages, as DeepL lists them", responses=RESPONSES)
-async def languages(request: Request, rooms: UsesRooms) -> Response:
+@router.get("/languages", summary="Languages, as DeepL lists them", responses=RESPONSES)
+@router.post(
+    "/languages", summary="The same, for clients that do not get", responses=RESPONSES, operation_id="languages"
+)
+async def get_languages(request: Request, rooms: UsesRooms) -> Response:
     fields = await read_fields(request)
     _caller(request, rooms, fields)
     wanted = fields.text("type") or "source"

@@ -14,8 +14,7 @@ from starlette.responses import Response
 
 from service.api.context import Rooms, UsesRooms
 from service.api.native import document_refusals
-from service.api.sse import MEDIA_TYPE as EVENT_STREAM
-from service.api.sse import Event, EventStream
+from service.api.sse import Event, EventStream, document_events
 from service.errors import BadRequest, InvalidRequest, RateLimited
 
 RATES = ("requests", "segments", "source_tokens", "target_tokens")
@@ -30,7 +29,7 @@ router = APIRouter(prefix="/v1", tags=["native"])
     responses={
         200: {
             "description": "Server-sent events `live`: {engines, totals, per_second, uptime_seconds, draining}",
-            "content": {EVENT_STREAM: {"schema": {"type": "string"}}},
+            "content": document_events("live"),
         },
         **document_refusals(BadRequest, InvalidRequest, RateLimited),
     },

@@ -19,8 +19,7 @@ from service.api.languages import name_of
 from service.api.limits import Caller
 from service.api.refusals import Dialect, as_dragoman_error
 from service.api.schemas import finite
-from service.api.sse import MEDIA_TYPE as EVENT_STREAM
-from service.api.sse import Event, EventStream
+from service.api.sse import Event, EventStream, document_events
 from service.api.work import Order, let_in, stream, translate
 from service.errors import (
     BadRequest,
@@ -110,7 +109,7 @@ async def post_translate(
             "description": "Server-sent events: `token` {segment, text}, `segment` {index, …}, `done` (what "
             "`/v1/translate` answers), or `error` (a problem). The texts of all tokens, joined, are the translation. "
             "With a beam whole segments come at once.",
-            "content": {EVENT_STREAM: {"schema": {"type": "string"}}},
+            "content": document_events("token", "segment", "done", "error"),
         },
         **document_refusals(*REFUSALS),
     },

@@ -20,6 +20,7 @@ from service.errors import BadRequest, DragomanError, InternalError, InvalidRequ
 from service.metrics import Api, Outcome
 
 FIELD = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,39}")  # a field's name is repeated to the caller only if it looks like one
+NO_OBJECT = frozenset({"missing", "model_type", "model_attributes_type", "dict_type"})
 CLOSING = frozenset({408, 413, 431})  # the rest of the body is not read, so the connection cannot be used again
 
 
@@ -87,7 +88,7 @@ def _from_validation(error: RequestValidationError) -> DragomanError:
     problems = error.errors()
     if problems[0]["type"] == "json_invalid":
         return BadRequest("The body is not JSON.")
-    if tuple(problems[0]["loc"]) == ("body",):
+    if problems[0]["type"] in NO_OBJECT and tuple(problems[0]["loc"]) == ("body",):
         return BadRequest("The body must be a JSON object, sent with Content-Type: application/json.")
     sentences = dict.fromkeys(_sentence(problem) for problem in problems)  # a union complains once per member
     return InvalidRequest("; ".join(list(sentences)[:5]) + ".")

@@ -21,6 +21,12 @@ HEARTBEAT = b": still here\n\n"
 Event = tuple[str, Any]  # name, and data that orjson can write
 
 
+def document_events(*names: str) -> dict[str, Any]:
+    """The content of a documented response: one event, whose data is JSON."""
+    properties = {"event": {"type": "string", "enum": list(names)}, "data": {"type": "string"}}
+    return {MEDIA_TYPE: {"schema": {"type": "object", "properties": properties, "required": ["event", "data"]}}}
+
+
 class EventStream(Response):
     media_type = MEDIA_TYPE
 

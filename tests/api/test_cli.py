@@ -1,0 +1,91 @@
+"""The command line."""
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from service.api.keys import KeyRing
+from service.cli import cli
+from service.doctor import Finding, cpu, quota, runtime
+from service.settings import Settings
+
+
+def run(*arguments: object) -> tuple[int, str, str]:
+    result = CliRunner().invoke(cli, [str(argument) for argument in arguments])
+    return result.exit_code, result.stdout, result.stderr
+
+
+def test_a_key_is_printed_once_and_works(tmp_path: Path) -> None:
+    """Standard output holds nothing but the key, so that a script can take it."""
+    file = tmp_path / "keys.json"
+    code, printed, told = run("keys", "add", "mobile", "--characters-per-month", 500, "--file", file)
+    assert code == 0
+    assert "not shown again" in told
+    found = KeyRing(file).find(printed.strip())
+    assert found is not None
+    assert (found.name, found.characters_per_month) == ("mobile", 500)
+    assert "mobile" in run("keys", "list", "--file", file)[1]
+    assert run("keys", "remove", "mobile", "--file", file)[0] == 0
+    assert KeyRing(file).find(printed.strip()) is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["keys", "add", "a b"], "A name is"),
+        (["keys", "add", "there"], "already"),
+        (["keys", "remove", "nobody"], "no key named nobody"),
+    ],
+)
+def test_mistakes_with_keys_are_told(tmp_path: Path, arguments: list[str], words: str) -> None:
+    """And change nothing."""
+    file = tmp_path / "keys.json"
+    run("keys", "add", "there", "--file", file)
+    before = file.read_bytes()
+    code, _, told = run(*arguments, "--file", file)
+    assert code == 2
+    assert words in told
+    assert file.read_bytes() == before
+
+
+def test_keys_need_a_file() -> None:
+    """There is no place for them unless somebody names one."""
+    assert "DRAGOMAN_KEYS_FILE" in run("keys", "list")[2]
+
+
+def test_a_setting_that_is_wrong_stops_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a sentence, not with a traceback."""
+    monkeypatch.setenv("DRAGOMAN_MAX_ROWS", "none")
+    code, _, told = run("serve")
+    assert code == 2
+    assert told.startswith("DRAGOMAN_MAX_ROWS: ")
+
+
+def test_models_of_an_empty_directory_are_none(tmp_path: Path) -> None:
+    """An empty table would look like a fault."""
+    assert "No bundles here" in run("models", "--bundles", tmp_path)[1]
+
+
+def test_the_doctor_finds_what_int8_needs(tmp_path: Path) -> None:
+    """Without vector instructions everything works, and nobody would know why it is slow."""
+    info = tmp_path / "cpuinfo"
+    info.write_text("model name\t: Some CPU\nflags\t\t: fpu avx2 avx_vnni\n")
+    finding = cpu(info)
+    assert finding.verdict == "good"
+    assert "Some CPU" in finding.detail
+    assert "avx2 avx_vnni" in finding.detail
+    info.write_text("flags\t\t: fpu\n")
+    assert cpu(info).verdict == "warning"
+
+
+def test_the_doctor_compares_threads_with_the_quota(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Threads that wait for each other in a small container are the commonest slowness."""
+    assert quota(Settings(threads=1)).verdict == "good"
+    assert "decode loops" in quota(Settings(threads=1)).detail
+
+
+def test_the_doctor_finds_the_runtime() -> None:
+    """Both packages at once overwrite each other's files."""
+    assert [finding.verdict for finding in runtime()] == ["good"]
+    assert isinstance(next(iter(runtime())), Finding)

@@ -1,0 +1,52 @@
+"""The README's tables are what the code says: every setting, and every metric."""
+
+import re
+from pathlib import Path
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from service.metrics import Metrics
+from service.settings import describe
+
+README = Path(__file__).parents[1] / "README.md"
+
+
+def table_between(name: str) -> str:
+    """The text between `<!-- name -->` and `<!-- end -->` of the README."""
+    if not README.is_file():
+        pytest.skip("there is no README yet")
+    found = re.search(rf"<!-- {name} -->\n(.*?)<!-- end -->", README.read_text(), re.DOTALL)
+    assert found, f"README.md has no <!-- {name} --> … <!-- end -->"
+    return found.group(1)
+
+
+def test_every_setting_is_in_the_readme() -> None:
+    """`python -m tests.test_docs` prints the table to paste."""
+    assert table_between("settings").strip() == settings_table()
+
+
+def test_every_metric_is_in_the_readme() -> None:
+    """Who writes a dashboard reads this table first."""
+    assert table_between("metrics").strip() == metrics_table()
+
+
+def settings_table() -> str:
+    rows = [f"| `{row.variable}` | {code(row.default)} | {row.description} |" for row in describe()]
+    return "\n".join(["| variable | default | what |", "|---|---|---|", *rows])
+
+
+def metrics_table() -> str:
+    rows = [
+        f"| `{row.name}` | {row.kind} | {', '.join(map(code, row.labels))} | {row.description} |"
+        for row in Metrics(CollectorRegistry()).describe()
+    ]
+    return "\n".join(["| metric | kind | labels | what |", "|---|---|---|---|", *rows])
+
+
+def code(text: str) -> str:
+    return f"`{text}`" if text else ""
+
+
+if __name__ == "__main__":
+    print(settings_table(), metrics_table(), sep="\n\n")
