@@ -67,6 +67,35 @@ class _Flight:
     job: Job = field(init=False)
 
 
+class ResultStore:
+    """Results that ended by themselves, within a budget of bytes; the least recently used go first. Not thread-safe."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._results: OrderedDict[SegmentKey, DecodingResult] = OrderedDict()  # least recently used first
+        self.num_bytes = 0
+
+    def keys(self) -> list[SegmentKey]:
+        return list(self._results)
+
+    def get(self, key: SegmentKey) -> DecodingResult | None:
+        result = self._results.get(key)
+        if result is not None:
+            self._results.move_to_end(key)
+        return result
+
+    def put(self, key: SegmentKey, result: DecodingResult) -> None:
+        size = _num_bytes(key, result)
+        if result.finish_reason is not FinishReason.EOS or size > self._max_bytes:
+            return
+        if key in self._results:
+            self.num_bytes -= _num_bytes(key, self._results.pop(key))
+        self._results[key] = replace(result, queue_seconds=0.0, encode_seconds=0.0, decode_seconds=0.0)
+        self.num_bytes += size
+        while self.num_bytes > self._max_bytes:
+            self.num_bytes -= _num_bytes(*self._results.popitem(last=False))
+
+
 class SegmentCache:
     def __init__(
         self,
@@ -76,15 +105,14 @@ class SegmentCache:
         looked_up: Callable[[LookupResult], None] = lambda result: None,
     ) -> None:
         """`max_bytes` 0 remembers nothing; `looked_up` is told the outcome of every lookup."""
-        self._max_bytes, self._clock, self._single_flight, self._looked_up = max_bytes, clock, single_flight, looked_up
+        self._clock, self._single_flight, self._looked_up = clock, single_flight, looked_up
         self._lock = threading.Lock()
-        self._results: OrderedDict[SegmentKey, DecodingResult] = OrderedDict()  # least recently used first
-        self._num_bytes = 0
+        self._store = ResultStore(max_bytes)
         self._flights: dict[SegmentKey, _Flight] = {}
 
     @property
     def num_bytes(self) -> int:
-        return self._num_bytes
+        return self._store.num_bytes
 
     @property
     def num_flights(self) -> int:
@@ -136,13 +164,11 @@ class SegmentCache:
         key = ticket.order.key
         started = overtaken = None
         with self._lock:
-            result = self._results.get(key)
+            result = self._store.get(key)
             flight = self._flights.get(key) if self._single_flight else None
-            if result is not None:
-                self._results.move_to_end(key)
-            elif flight is not None:
+            if result is None and flight is not None:
                 overtaken = self._join(flight, ticket)
-            else:
+            elif result is None:
                 started = self._start(engine, ticket)
         if result is not None:
             _resolve(ticket, result)
@@ -242,7 +268,8 @@ class SegmentCache:
                 flight.job = self._new_job(flight, first, _latest([ticket.order.deadline_at for ticket in in_time]))
             else:
                 self._close(flight)
-                self._remember(flight.key, result)
+                if result is not None:
+                    self._store.put(flight.key, result)
         for ticket in done:
             _resolve(ticket, result, error)
         if in_time:
@@ -274,21 +301,6 @@ class SegmentCache:
     def _future_done(self, ticket: Ticket, future: Future[DecodingResult]) -> None:
         if future.cancelled():
             self.leave(ticket)
-
-    # Remembering
-
-    def _remember(self, key: SegmentKey, result: DecodingResult | None) -> None:
-        if result is None or result.finish_reason is not FinishReason.EOS:
-            return
-        size = _num_bytes(key, result)
-        if size > self._max_bytes:
-            return
-        if key in self._results:
-            self._num_bytes -= _num_bytes(key, self._results.pop(key))
-        self._results[key] = replace(result, queue_seconds=0.0, encode_seconds=0.0, decode_seconds=0.0)
-        self._num_bytes += size
-        while self._num_bytes > self._max_bytes:
-            self._num_bytes -= _num_bytes(*self._results.popitem(last=False))
 
 
 def _num_bytes(key: SegmentKey, result: DecodingResult) -> int:

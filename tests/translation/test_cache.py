@@ -1,0 +1,326 @@
+"""Work is shared and remembered, and nobody gets less for it: deadlines, order of tokens, cancellation, memory.
+
+The engine is not started: each test takes its turns by hand, so that every moment is chosen.
+"""
+
+import random
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from service.engine.job import DecodingOptions, DecodingResult, DecodingRules, FinishReason, Hypothesis, QueueFull
+from service.engine.loop import Engine
+from service.engine.scheduler import EngineSettings
+from service.translation.cache import LookupResult, Order, ResultStore, SegmentCache, SegmentKey, Ticket
+from tests.engine.reverse_runner import EOS, FakeRunner, reverse_runner
+
+Tokens = list[int]
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Desk:
+    """A cache in front of an engine that turns when told to."""
+
+    def __init__(self, max_bytes: int = 1 << 20, single_flight: bool = True, max_queued_tokens: int = 1000) -> None:
+        self.clock = Clock()
+        self.runner: FakeRunner = reverse_runner(max_rows=2)
+        settings_ = EngineSettings(max_queued_tokens=max_queued_tokens)
+        self.engine = Engine([self.runner], DecodingRules(eos_id=EOS, repetition_guard=False), settings_, self.clock)
+        self.lookups: list[LookupResult] = []
+        self.cache = SegmentCache(max_bytes, self.clock, single_flight, self.lookups.append)
+
+    def board(self, *source: int, **changes: object) -> Ticket:
+        return self.cache.board(self.engine, [order(*source, **changes)])[0]
+
+    def run(self, turns: int = 100) -> None:
+        for _ in range(turns):
+            if not self.engine.turn():
+                break
+
+
+def order(
+    *source: int,
+    tenant: str = "",
+    bundle: str = "pt-en@1",
+    options: DecodingOptions | None = None,
+    request: object = None,
+    request_tokens: int = 0,
+    deadline_at: float | None = None,
+    on_token: Callable[[int, float], None] | None = None,
+) -> Order:
+    key = SegmentKey(bundle, (*source, EOS), options or DecodingOptions(), tenant)
+    return Order(key, request, request_tokens, deadline_at, on_token)
+
+
+def ids(ticket: Ticket) -> Tokens:
+    return list(ticket.future.result(0).hypotheses[0].ids)
+
+
+def test_a_segment_that_was_translated_is_not_translated_again() -> None:
+    """The cache answers at once, with the same ids, and with no time spent."""
+    desk = Desk()
+    first = desk.board(5, 6, 7)
+    desk.run()
+    steps = desk.runner.num_steps
+    again = desk.board(5, 6, 7)
+    assert ids(first) == ids(again) == [7, 6, 5]
+    assert desk.runner.num_steps == steps
+    assert again.future.result(0).decode_seconds == 0.0
+    assert desk.lookups == ["miss", "hit"]
+
+
+@pytest.mark.parametrize(
+    "difference",
+    [
+        {"tenant": "other"},
+        {"bundle": "pt-en@2"},
+        {"options": DecodingOptions(beam_size=2)},
+        {"options": DecodingOptions(prefix_ids=(9,))},
+        {"options": DecodingOptions(log_probs=True)},
+    ],
+)
+def test_only_equal_segments_share(difference: dict[str, object]) -> None:
+    """Another tenant, bundle or option is another segment."""
+    desk = Desk()
+    desk.board(5, 6)
+    desk.board(5, 6, **difference)
+    assert desk.lookups == ["miss", "miss"]
+    desk.run()
+    desk.board(5, 6, **difference)
+    assert desk.lookups[2:] == ["hit"]
+
+
+def test_identical_segments_in_flight_share_one_decode() -> None:
+    """A client that times out and sends again must not double the load."""
+    desk = Desk()
+    tickets = [desk.board(5, 6, 7) for _ in range(5)]
+    desk.run()
+    assert [ids(ticket) for ticket in tickets] == [[7, 6, 5]] * 5
+    assert desk.runner.added == [[4]]
+    assert desk.lookups == ["miss", *["shared"] * 4]
+    assert desk.cache.num_flights == 0
+
+
+def test_without_single_flight_each_is_decoded() -> None:
+    """The switch works, and so does the cache without it."""
+    desk = Desk(single_flight=False, max_bytes=0)
+    tickets = [desk.board(5, 6) for _ in range(2)]
+    desk.run()
+    assert [ids(ticket) for ticket in tickets] == [[6, 5]] * 2
+    assert sum(map(len, desk.runner.added)) == 2
+    desk.board(5, 6)
+    assert desk.lookups == ["miss"] * 3
+
+
+def test_the_decode_goes_on_while_one_waiter_is_left() -> None:
+    """One client's leaving is not another's loss."""
+    desk = Desk()
+    leaves, stays = desk.board(5, 6, 7), desk.board(5, 6, 7)
+    desk.run(1)
+    leaves.future.cancel()
+    desk.run()
+    assert ids(stays) == [7, 6, 5]
+
+
+def test_the_decode_ends_when_the_last_waiter_leaves() -> None:
+    """Rows are for those who still want them; a newcomer begins afresh."""
+    desk = Desk()
+    tickets = [desk.board(5, 6, 7) for _ in range(2)]
+    desk.run(1)
+    for ticket in tickets:
+        ticket.future.cancel()
+    desk.run(1)
+    assert desk.engine.snapshot().active_rows == 0
+    assert desk.cache.num_flights == 0
+    newcomer = desk.board(5, 6, 7)
+    desk.run()
+    assert ids(newcomer) == [7, 6, 5]
+
+
+def test_late_streamers_get_a_replay() -> None:
+    """Every listener hears every token once, in order, whenever it came."""
+    desk = Desk()
+    heard: list[Tokens] = [[], [], []]
+    for number in range(3):
+        desk.board(5, 6, 7, 8, on_token=lambda token, _, own=heard[number]: own.append(token))
+        desk.run(1)
+    desk.run()
+    assert heard == [[8, 7, 6, 5]] * 3
+
+
+def test_a_streamer_that_joins_a_silent_decode_gets_the_result() -> None:
+    """Listening costs the engine something, so a decode that nobody listened to at first stays silent."""
+    desk = Desk()
+    desk.board(5, 6)
+    heard: Tokens = []
+    late = desk.board(5, 6, on_token=lambda token, _: heard.append(token))
+    desk.run()
+    assert ids(late) == [6, 5]
+    assert heard == []
+
+
+def test_a_running_decode_lasts_until_the_latest_deadline() -> None:
+    """Who has more time must not suffer from who has less."""
+    desk = Desk()
+    desk.board(5, 6, 7, deadline_at=101.0)
+    patient = desk.board(5, 6, 7, deadline_at=200.0)
+    desk.run(1)
+    desk.clock.now = 150.0
+    desk.run()
+    assert patient.future.result(0).finish_reason is FinishReason.EOS
+
+
+def test_an_early_deadline_gets_what_was_heard_so_far() -> None:
+    """The decode goes on for the other; this waiter's time is up."""
+    desk = Desk()
+    heard: Tokens = []
+    hasty = desk.board(5, 6, 7, deadline_at=101.0, on_token=lambda token, _: heard.append(token))
+    patient = desk.board(5, 6, 7)
+    desk.run(2)
+    desk.clock.now = 102.0
+    desk.cache.expire(hasty)
+    result = hasty.future.result(0)
+    assert result.finish_reason is FinishReason.DEADLINE
+    assert list(result.hypotheses[0].ids) == heard == [7, 6]
+    desk.run()
+    assert ids(patient) == [7, 6, 5]
+
+
+def test_the_engine_itself_ends_a_decode_that_all_waiters_gave_up_on() -> None:
+    """With a single deadline `expire` leaves it to the engine, which knows the best partial answer."""
+    desk = Desk()
+    ticket = desk.board(5, 6, 7, deadline_at=101.0)
+    desk.run(1)
+    desk.clock.now = 102.0
+    desk.cache.expire(ticket)
+    assert not ticket.future.done()
+    desk.run()
+    assert ticket.future.result(0).finish_reason is FinishReason.DEADLINE
+    assert ids(ticket) == [7]
+
+
+def test_a_queued_decode_is_queued_again_for_those_with_time() -> None:
+    """The queue drops a job at its first deadline; a waiter with a later one is not dropped with it."""
+    desk = Desk()
+    hasty = desk.board(5, 6, deadline_at=101.0)
+    patient = desk.board(5, 6, deadline_at=200.0)
+    desk.clock.now = 102.0
+    desk.run()
+    assert hasty.future.result(0).finish_reason is FinishReason.DEADLINE
+    assert hasty.future.result(0).hypotheses == ()
+    desk.run()
+    assert ids(patient) == [6, 5]
+
+
+def test_a_small_request_takes_its_own_turn_for_a_decode_that_waits_in_a_long_line() -> None:
+    """The best waiter's priority: a line must not wait behind the document that wants the same sentence."""
+    desk = Desk()
+    blocking = [desk.board(20 + n, 6, request="document", request_tokens=500) for n in range(4)]
+    of_document = desk.board(5, 6, request="document", request_tokens=500)
+    of_line = desk.board(5, 6, request="line", request_tokens=3)
+    desk.run()
+    assert ids(of_document) == ids(of_line) == [6, 5]
+    assert all(ticket.future.done() for ticket in blocking)
+    assert sum(map(len, desk.runner.added)) == 5  # the one that was overtaken never ran
+
+
+def test_a_refusal_leaves_nothing_behind() -> None:
+    """All or none: a full queue refuses the whole request, and those who joined meanwhile are told."""
+    desk = Desk(max_queued_tokens=8)
+    first = desk.board(5, 6, 7)
+    with pytest.raises(QueueFull):
+        desk.cache.board(desk.engine, [order(5, 6, 7), order(1, 2, 3), order(4, 5, 6)])
+    assert desk.cache.num_flights == 1
+    assert desk.engine.snapshot().queued_segments == 1
+    desk.run()
+    assert ids(first) == [7, 6, 5]
+
+
+def test_a_failing_engine_is_told_to_every_waiter_and_not_remembered() -> None:
+    """Errors are shared like results, but only results are kept."""
+    desk = Desk()
+    tickets = [desk.board(5, 6) for _ in range(2)]
+    desk.runner.fail_at.add("step")
+    desk.run()
+    assert all("runner" in str(ticket.future.exception(0)) for ticket in tickets)
+    assert desk.cache.num_bytes == 0
+
+
+def test_only_results_that_ended_by_themselves_are_remembered() -> None:
+    """A partial answer must not become everybody's answer."""
+    desk = Desk()
+    ticket = desk.board(5, 6, 7, options=DecodingOptions(max_new_tokens=2))
+    desk.run()
+    assert ticket.future.result(0).finish_reason is FinishReason.LENGTH
+    assert desk.cache.num_bytes == 0
+
+
+def result_of(length: int) -> DecodingResult:
+    return DecodingResult((Hypothesis((7,) * length, 0.0, ()),), FinishReason.EOS)
+
+
+def key_of(number: int) -> SegmentKey:
+    return SegmentKey("b", (number,) * 3, DecodingOptions(), "")
+
+
+@given(st.lists(st.tuples(st.integers(0, 30), st.integers(1, 60)), max_size=60), st.integers(4000, 40_000))
+@settings(max_examples=100, deadline=None)
+def test_memory_stays_within_the_budget_and_the_least_recently_used_go(
+    uses: list[tuple[int, int]], budget: int
+) -> None:
+    """The budget is a promise about memory, not about entries; looking something up is using it."""
+    store = ResultStore(budget)
+    recent: list[SegmentKey] = []
+    for number, length in uses:
+        key = key_of(number)
+        if length % 3 or store.get(key) is None:
+            store.put(key, result_of(length))
+        recent = [each for each in recent if each != key] + [key]
+        assert store.num_bytes <= budget
+    assert store.keys() == recent[len(recent) - len(store.keys()) :]
+
+
+def test_a_result_larger_than_the_budget_is_not_kept() -> None:
+    """It must not push everything else out."""
+    store = ResultStore(3000)
+    store.put(key_of(1), result_of(5))
+    store.put(key_of(2), result_of(500))
+    assert store.keys() == [key_of(1)]
+
+
+def test_threads_that_come_and_go_get_their_own_answers() -> None:
+    """Event loops and decode threads meet here: nobody is lost, nobody gets another's answer, nothing is left over."""
+    runner = reverse_runner(max_rows=4)
+    engine = Engine([runner], DecodingRules(eos_id=EOS, repetition_guard=False))
+    cache = SegmentCache(1 << 16, time.monotonic)
+    engine.start()
+
+    def client(seed: int) -> None:
+        rng = random.Random(seed)
+        for _ in range(60):
+            source = [rng.randint(4, 9) for _ in range(rng.randint(1, 3))]
+            heard: Tokens = []
+            listener = (lambda token, _, own=heard: own.append(token)) if rng.random() < 0.5 else None
+            ticket = cache.board(engine, [order(*source, request_tokens=rng.randint(1, 9), on_token=listener)])[0]
+            if rng.random() < 0.3:
+                ticket.future.cancel()
+                continue
+            result = ticket.future.result(30)
+            assert list(result.hypotheses[0].ids) == source[::-1]
+            assert heard in ([], source[::-1])
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(client, range(8)))
+    engine.stop()
+    assert cache.num_flights == 0
