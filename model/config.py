@@ -72,6 +72,7 @@ class TrainConfig:
     seed: int = 1
     validate_every: int = 500
     checkpoint_seconds: float = 240.0
+    scored_sentences: int = 200  # of the validation text, translated for BLEU
     patience: int = 20  # validations without a better loss before the run stops
     average: int = 5  # best checkpoints that are kept, and averaged into the model
     join_fraction: float = 0.1  # share of the pairs that are joined with others into longer ones

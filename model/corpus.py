@@ -119,7 +119,7 @@ WORD = re.compile(r"[\w'-]+")
 
 
 def with_placeholders(pair: Pair, rng: random.Random) -> tuple[Chunks, Chunks]:
-    """Teach copying: names and numbers that both sides share become placeholders; where there are none, one is added."""
+    """Teach copying: names and numbers that both sides share become placeholders, or else one is added."""
     shared = shared_words(pair)
     rng.shuffle(shared)
     chosen = shared[: rng.randint(1, 4)]

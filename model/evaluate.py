@@ -54,25 +54,21 @@ def greedy(
     mask = source_mask(source)
     memory = network.encode(source, mask)  # [B, S, d]
     target = torch.full((len(sources), 1), BOS_ID)  # [B, 1 + generated]
-    chosen: list[list[float]] = [[] for _ in sources]
-    live = torch.ones(len(sources), dtype=torch.bool)
-    limits = torch.tensor(max_new_tokens)
-    for step in range(int(limits.max())):
-        log_probs = network.logits(network.decode(target, memory, mask)[:, -1]).log_softmax(-1)  # [B, V]
+    limits, rows = torch.tensor(max_new_tokens), torch.arange(len(sources))  # rows: whose sentence each one is
+    generated: list[tuple[list[int], list[float]]] = [([], []) for _ in sources]
+    while len(rows):
+        log_probs = network.logits(network.decode(target, memory, mask)[:, -1]).log_softmax(-1)  # [live, V]
         best, ids = log_probs.max(-1)
-        for row in live.nonzero().flatten().tolist():
-            chosen[row].append(float(best[row]))
-        target = torch.cat([target, ids[:, None]], 1)
-        live &= (ids != EOS_ID) & (step + 1 < limits)
-        if not live.any():
-            break
-    return [
-        _greedy_hypothesis(row, log_probs, alpha) for row, log_probs in zip(target[:, 1:].tolist(), chosen, strict=True)
-    ]
+        for row, token, log_prob in zip(rows.tolist(), ids.tolist(), best.tolist(), strict=True):
+            generated[row][0].append(token)
+            generated[row][1].append(log_prob)
+        live = (ids != EOS_ID) & (target.shape[1] < limits[rows])  # ended rows leave, the others go on
+        target, memory, rows = torch.cat([target, ids[:, None]], 1)[live], memory[live], rows[live]
+        mask = None if mask is None else mask[live]
+    return [_greedy_hypothesis(ids, log_probs, alpha) for ids, log_probs in generated]
 
 
 def _greedy_hypothesis(ids: list[int], log_probs: list[float], alpha: float) -> Hypothesis:
-    ids = ids[: len(log_probs)]
     finished = ids[-1] == EOS_ID
     score = sum(log_probs) / length_penalty(len(ids), alpha)
     return Hypothesis(ids[:-1] if finished else ids, log_probs, score, finished)
@@ -138,7 +134,7 @@ def _advance(live: list[_Live], log_probs: Tensor, size: int, alpha: float) -> t
 
 
 def translate(
-    saved: SavedModel, texts: Sequence[str], pair: dict[str, Any], beam_size: int, rows: int = 128
+    saved: SavedModel, texts: Sequence[str], pair: dict[str, Any], beam_size: int, rows: int = 64
 ) -> Iterator[tuple[int, Hypothesis]]:
     """(index, best hypothesis) of every text, in an order that pads little."""
     prefix = list(pair["source_prefix_ids"])

@@ -9,6 +9,7 @@ A run folder that holds a checkpoint is resumed.
 import ctypes
 import random
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -19,7 +20,7 @@ from rich.console import Console
 
 from model.batches import Batches, Direction, directions
 from model.config import PRESETS, TrainConfig, preset
-from model.corpus import Corpus, CorpusError, CorpusSpec, Pair, filter_pairs, read_pairs, tokenize
+from model.corpus import CorpusError, CorpusSpec, Pair, filter_pairs, read_pairs, tokenize
 from model.saved import SavedModel, SavedModelError, load_model, write_atomically
 from model.tokenizer import Tokenizer, train_tokenizer
 from model.trainer import Trainer, TrainingError
@@ -30,6 +31,35 @@ TOKENIZER_LINES_PER_CORPUS = 200_000
 
 
 @dataclass(frozen=True)
+class Recipe:
+    """What is learned from what; how is `TrainConfig`."""
+
+    folder: Path
+    languages: tuple[str, str]  # of the two sides of every corpus
+    pairs: tuple[str, ...]
+    corpora: tuple[str, ...]
+    valid: str
+    preset: str = "small"
+    tokenizer: Path | None = None
+    vocab_size: int | None = None
+    dropout: float | None = None
+    init: Path | None = None
+
+    def __post_init__(self) -> None:
+        if len(self.languages) != 2:
+            raise CorpusError("--languages names the two sides of the corpora, such as pt,en")
+
+    def directions(self) -> list[tuple[str, str]]:
+        parsed = []
+        for pair in self.pairs:
+            source, _, target = pair.partition("-")
+            if {source, target} != set(self.languages):
+                raise CorpusError(f"pair {pair!r} does not join the languages {' and '.join(self.languages)}")
+            parsed.append((source, target))
+        return parsed
+
+
+@dataclass(frozen=True)
 class Text:
     """One corpus as read: what is left of it after filtering."""
 
@@ -37,7 +67,7 @@ class Text:
     pairs: list[Pair]
 
 
-def read_texts(specs: list[str], console: Console) -> list[Text]:
+def read_texts(specs: Sequence[str], console: Console) -> list[Text]:
     texts = []
     for spec in map(CorpusSpec.parse, specs):
         pairs, dropped = filter_pairs(read_pairs(spec.files))
@@ -49,48 +79,39 @@ def read_texts(specs: list[str], console: Console) -> list[Text]:
     return texts
 
 
-def find_tokenizer(
-    folder: Path, given: Path | None, texts: list[Text], vocab_size: int, languages: list[str]
-) -> Tokenizer:
-    """The one given, the run's own, or a new one learned from the text."""
-    own = folder / "tokenizer.model"
-    if given is not None or own.exists():
+def find_tokenizer(recipe: Recipe, texts: list[Text]) -> Tokenizer:
+    """The one given, the run's own, the initial weights' own, or a new one learned from the text; kept in the run."""
+    own = recipe.folder / "tokenizer.model"
+    given = recipe.tokenizer or (own if own.exists() else None)
+    if given is not None:
         try:
-            return Tokenizer((given or own).read_bytes())
+            return Tokenizer(given.read_bytes())
         except (OSError, RuntimeError) as error:
-            raise CorpusError(f"{given or own} is not a SentencePiece model: {error}") from error
-    rng = random.Random(1)
-    lines = [side for text in texts for pair in text.pairs[:TOKENIZER_LINES_PER_CORPUS] for side in pair]
-    rng.shuffle(lines)
-    try:
-        model = train_tokenizer(lines, vocab_size, languages)
-    except ValueError as error:
-        raise CorpusError(f"{error}; ask for fewer pieces with --vocab-size") from error
+            raise CorpusError(f"{given} is not a SentencePiece model: {error}") from error
+    model = load_model(recipe.init).tokenizer.model if recipe.init else learn_tokenizer(recipe, texts)
     write_atomically(own, lambda temporary: temporary.write_bytes(model) and None)
     return Tokenizer(model)
 
 
-def new_model(
-    init: Path | None, tokenizer: Tokenizer, preset_name: str, changes: dict[str, object], ways: list[Direction]
-) -> SavedModel:
+def learn_tokenizer(recipe: Recipe, texts: list[Text]) -> bytes:
+    lines = [side for text in texts for pair in text.pairs[:TOKENIZER_LINES_PER_CORPUS] for side in pair]
+    random.Random(1).shuffle(lines)
+    try:
+        return train_tokenizer(lines, recipe.vocab_size or PRESETS[recipe.preset].vocab_size, recipe.languages)
+    except ValueError as error:
+        raise CorpusError(f"{error}; ask for fewer pieces with --vocab-size") from error
+
+
+def new_model(recipe: Recipe, tokenizer: Tokenizer, ways: list[Direction]) -> SavedModel:
     pairs = [{"source": d.source, "target": d.target, "source_prefix_ids": list(d.prefix_ids)} for d in ways]
-    if init is None:
-        config = preset(preset_name, vocab_size=tokenizer.vocab_size, **changes)
-        return SavedModel(Transformer(config), tokenizer, pairs, {"preset": preset_name})
-    saved = load_model(init)
+    if recipe.init is None:
+        changes = {} if recipe.dropout is None else {"dropout": recipe.dropout}
+        config = preset(recipe.preset, vocab_size=tokenizer.vocab_size, **changes)
+        return SavedModel(Transformer(config), tokenizer, pairs, {"preset": recipe.preset})
+    saved = load_model(recipe.init)
     if saved.tokenizer.model != tokenizer.model:
-        raise SavedModelError(f"{init} was trained with another tokenizer than this run's; start a new run folder")
-    return SavedModel(saved.network, tokenizer, pairs, {"preset": preset_name, "initialized_from": saved.training})
-
-
-def parse_pairs(pairs: list[str], languages: list[str]) -> list[tuple[str, str]]:
-    parsed = []
-    for pair in pairs:
-        source, _, target = pair.partition("-")
-        if {source, target} != set(languages):
-            raise CorpusError(f"pair {pair!r} does not join the languages of the corpora, {' and '.join(languages)}")
-        parsed.append((source, target))
-    return parsed
+        raise SavedModelError(f"{recipe.init} was trained with another tokenizer than this run's; use a new run folder")
+    return SavedModel(saved.network, tokenizer, pairs, {"preset": recipe.preset, "initialized_from": saved.training})
 
 
 def keep_freed_memory() -> None:
@@ -106,46 +127,27 @@ def keep_freed_memory() -> None:
         return
 
 
-def build_trainer(
-    folder: Path,
-    languages: list[str],
-    pairs: list[str],
-    corpora: list[str],
-    valid: str,
-    tokenizer_path: Path | None,
-    init: Path | None,
-    preset_name: str,
-    changes: dict[str, object],
-    config: TrainConfig,
-    console: Console,
-) -> Trainer:
-    texts, valid_text = read_texts(corpora, console), read_texts([valid], console)[0]
-    if init is not None and tokenizer_path is None and not (folder / "tokenizer.model").exists():
-        model = load_model(init).tokenizer.model
-        write_atomically(folder / "tokenizer.model", lambda temporary: temporary.write_bytes(model) and None)
-    vocab_size = int(str(changes.pop("vocab_size", None) or PRESETS[preset_name].vocab_size))
-    tokenizer = find_tokenizer(folder, tokenizer_path, texts, vocab_size, languages)
-    ways = directions(parse_pairs(pairs, languages), (languages[0], languages[1]), tokenizer)
+def build_trainer(recipe: Recipe, config: TrainConfig, console: Console) -> Trainer:
+    pairs = recipe.directions()
+    texts, valid = read_texts(recipe.corpora, console), read_texts([recipe.valid], console)[0]
+    tokenizer = find_tokenizer(recipe, texts)
+    ways = directions(pairs, recipe.languages, tokenizer)
     torch.manual_seed(config.seed)
-    saved = new_model(init, tokenizer, preset_name, changes, ways)
+    saved = new_model(recipe, tokenizer, ways)
     saved.training.update(train_config=config.to_dict(), corpora=corpora_facts(texts))
-    encoded = [tokenize(text.pairs, text.spec, tokenizer, config.placeholder_fraction, config.seed) for text in texts]
-    valid_corpus = tokenize(valid_text.pairs, valid_text.spec, tokenizer, 0.0, config.seed)
-    flip = ways[0].swapped
+    corpora = [tokenize(text.pairs, text.spec, tokenizer, config.placeholder_fraction, config.seed) for text in texts]
+    valid_corpus = tokenize(valid.pairs, valid.spec, tokenizer, 0.0, config.seed)
+    valid_pairs = [(b, a) if ways[0].swapped else (a, b) for a, b in valid.pairs]
     return Trainer(
-        folder,
+        recipe.folder,
         saved,
-        _batches(encoded, ways, config),
+        Batches(corpora, ways, config.batch_tokens, config.join_fraction, config.max_tokens, config.seed),
         Batches([valid_corpus], ways, config.batch_tokens, seed=config.seed),
-        [(b, a) if flip else (a, b) for a, b in valid_text.pairs],
+        valid_pairs,
         config,
         Workers(),
         console,
     )
-
-
-def _batches(corpora: list[Corpus], ways: list[Direction], config: TrainConfig) -> Batches:
-    return Batches(corpora, ways, config.batch_tokens, config.join_fraction, config.max_tokens, config.seed)
 
 
 def corpora_facts(texts: list[Text]) -> list[dict[str, object]]:
@@ -184,6 +186,7 @@ def run(
     validate_every: Annotated[int, typer.Option()] = TrainConfig.validate_every,
     patience: Annotated[int, typer.Option()] = TrainConfig.patience,
     average: Annotated[int, typer.Option()] = TrainConfig.average,
+    scored_sentences: Annotated[int, typer.Option()] = TrainConfig.scored_sentences,
     join_fraction: Annotated[float, typer.Option()] = TrainConfig.join_fraction,
     placeholder_fraction: Annotated[float, typer.Option()] = TrainConfig.placeholder_fraction,
     checkpoint_seconds: Annotated[float, typer.Option()] = TrainConfig.checkpoint_seconds,
@@ -205,15 +208,17 @@ def run(
             validate_every=validate_every,
             patience=patience,
             average=average,
+            scored_sentences=scored_sentences,
             join_fraction=join_fraction,
             placeholder_fraction=placeholder_fraction,
             checkpoint_seconds=checkpoint_seconds,
             seed=seed,
         )
-        changes = {key: value for key, value in (("dropout", dropout), ("vocab_size", vocab_size)) if value is not None}
-        trainer = build_trainer(
-            folder, languages.split(","), pair, corpus, valid, tokenizer, init, preset_name, changes, config, console
+        sides = tuple(languages.split(","))
+        recipe = Recipe(
+            folder, sides, tuple(pair), tuple(corpus), valid, preset_name, tokenizer, vocab_size, dropout, init
         )
+        trainer = build_trainer(recipe, config, console)
         if trainer.resume():
             console.print(f"resumed at update {trainer.progress.step}")
         result = trainer.run()

@@ -27,7 +27,6 @@ from model.workers import Workers
 
 MAX_SKIPPED_IN_A_ROW = 10
 LOG_EVERY = 20
-VALIDATION_SENTENCES_SCORED = 200
 
 
 class TrainingError(Exception):
@@ -154,7 +153,7 @@ class Trainer:
         )
         keep_best(self.folder / "best", self.network, self.progress, loss, self.config.average)
         scored = evaluate(
-            self.saved, self.valid_pairs[:VALIDATION_SENTENCES_SCORED], self.saved.pairs[0], 1, 0, quiet=True
+            self.saved, self.valid_pairs[: self.config.scored_sentences], self.saved.pairs[0], 1, 0, quiet=True
         )
         curve.add(step=self.progress.step, valid_loss=loss, valid_bleu=scored["bleu"], seconds=self.progress.seconds)
         curve.draw()
