@@ -1,0 +1,53 @@
+"""Translators over fake bundles."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from service.bundles.catalog import Catalog
+from service.translation.cache import SegmentCache
+from service.translation.contract import TranslationLimits
+from service.translation.language import Detector
+from service.translation.tokenizer import Tokenizer
+from service.translation.translator import Translator
+from tests.bundles.fakes import FakeEngines, open_catalog
+
+OpenTranslator = Callable[..., Translator]
+
+
+class Clock:
+    """Stands still until told, or moves a little whenever it is looked at."""
+
+    def __init__(self, tick: float = 0.0) -> None:
+        self.now, self.tick = 100.0, tick
+
+    def __call__(self) -> float:
+        self.now += self.tick
+        return self.now
+
+
+@pytest.fixture
+def open_translator() -> Iterator[OpenTranslator]:
+    """Opens translators over the bundles in a directory; all engines end with the test."""
+    catalogs: list[Catalog[Tokenizer]] = []
+
+    def open_one(
+        root: Path,
+        engines: FakeEngines | None = None,
+        limits: TranslationLimits | None = None,
+        clock: Clock | None = None,
+        cache_bytes: int = 0,
+    ) -> Translator:
+        clock = clock or Clock()
+        engines = engines or FakeEngines(clock)
+        catalog = open_catalog(root, engines=engines)
+        report = catalog.reload()
+        assert not report.failed, report.failed
+        catalogs.append(catalog)
+        cache = SegmentCache(cache_bytes, clock)
+        return Translator(catalog, Detector(), cache, limits or TranslationLimits(), clock)
+
+    yield open_one
+    for catalog in catalogs:
+        catalog.close(drain=False)
