@@ -1,0 +1,197 @@
+"""The graphs of a bundle: the encoder, one decoder step for ragged rows, and the two that move rows on a device.
+
+Built node by node from a network's arrays. The structure is here, once; which operators compute it is left to
+`export.operators`, so that all precisions are the same network.
+
+The encoder ends with the cross keys and values of every decoder layer, `[batch, source, d]`. The decoder appends to its
+caches in place (its cache outputs are bound to the memory of its cache inputs) and ends with the k best next tokens.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import onnx
+
+from export.builder import GraphBuilder, WeightFile
+from export.network import Side
+from export.operators import Operand, Operators
+from service.bundles.manifest import Limits, StateTensor
+
+_MOST_BLOCK, _LEAST_BLOCK = 128, 8
+
+
+@dataclass(frozen=True)
+class Graphs:
+    encoder: onnx.ModelProto
+    decoder: onnx.ModelProto
+    keep: onnx.ModelProto
+    place: onnx.ModelProto
+    weights: bytes
+    state: tuple[StateTensor, ...]
+
+
+def build_graphs(operators: Operators, limits: Limits) -> Graphs:
+    weights = WeightFile()
+    encoder, decoder = encoder_graph(operators, limits, weights), decoder_graph(operators, limits, weights)
+    heads, head_dim = operators.network.architecture.num_heads, operators.network.head_dim
+    return Graphs(
+        encoder=encoder,
+        decoder=decoder,
+        keep=keep_graph(operators.dtype),
+        place=place_graph(operators.dtype, heads, head_dim),
+        weights=weights.to_bytes(),
+        state=tuple(operators.state()),
+    )
+
+
+def encoder_graph(operators: Operators, limits: Limits, weights: WeightFile) -> onnx.ModelProto:
+    """source [batch, source] -> cross_k0, cross_v0, …: [batch, source, d]"""
+    g, network = GraphBuilder("encoder", weights), operators.network
+    g.input("source", np.int64, "batch", "source")
+    operators.encoder_inputs(g)
+    table = operators.positions(g, limits.max_source_tokens)
+    length, zero = g.node("Shape", ["source"], start=1, end=2), g.constant([0], np.int64)
+    x = g.node("Add", [operators.embed(g, "source"), g.node("Slice", [table, zero, length, zero])])
+    for i in range(network.depth("encoder")):
+        x = _Layer(g, operators, "encoder", i).encode(x)
+    x = _final_norm(g, operators, "encoder", x)
+    memory = operators.operand(g, "memory", x)  # all cross layers take the same: rounded once
+    for i in range(network.depth("decoder")):
+        for part, letter in enumerate("kv"):
+            name = f"{network.layer('decoder', i)}.cross_attention.kv"
+            operators.linear(g, name, memory, (part, 2), f"cross_{letter}{i}")
+            g.output(f"cross_{letter}{i}", operators.dtype, "batch", "source", network.architecture.d_model)
+    return g.model()
+
+
+def decoder_graph(operators: Operators, limits: Limits, weights: WeightFile) -> onnx.ModelProto:
+    """One step of ragged rows: token, position and source length of each, its caches -> its k best next tokens."""
+    g, network = GraphBuilder("decoder", weights), operators.network
+    g.input("tokens", np.int64, "rows", 1)
+    g.input("positions", np.int32, "rows", 1)
+    g.input("source_ends", np.int32, "rows", 1)  # the index of the last source token
+    g.input("wanted", np.int64, "rows", 1, 1)
+    g.input("k", np.int64, 1)
+    for tensor in operators.state():
+        g.input(tensor.name, tensor.dtype, *tensor.shape)
+        if tensor.output is not None:
+            g.output(tensor.output, tensor.dtype, *tensor.shape)
+    operators.decoder_inputs(g)
+    table = operators.positions(g, limits.max_new_tokens)
+    x = g.node("Add", [operators.embed(g, "tokens"), g.node("Gather", [table, "positions"])])  # [rows, 1, d]
+    for i in range(network.depth("decoder")):
+        x = _Layer(g, operators, "decoder", i).decode(x)
+    x = _final_norm(g, operators, "decoder", x)
+    _best_tokens(g, operators.logits(g, operators.operand(g, "logits", x)), network.architecture.vocab_size)
+    return g.model()
+
+
+class _Layer:
+    """One layer of either side; weights may be another layer's (shared layers), calibrated points never are."""
+
+    def __init__(self, g: GraphBuilder, operators: Operators, side: Side, index: int) -> None:
+        self.g, self.operators, self.index = g, operators, index
+        self.weights, self.point = operators.network.layer(side, index), f"{side}.layers.{index}"
+        self.pre_norm = operators.network.architecture.norm == "pre"
+
+    def encode(self, x: str) -> str:
+        x = self._residual("self_attention_norm", x, self._encoder_attention)
+        return self._residual("feed_forward_norm", x, self._feed_forward)
+
+    def decode(self, x: str) -> str:
+        x = self._residual("self_attention_norm", x, self._self_attention)
+        x = self._residual("cross_attention_norm", x, self._cross_attention)
+        return self._residual("feed_forward_norm", x, self._feed_forward)
+
+    def _residual(self, norm: str, x: str, sublayer: Callable[[str], str]) -> str:
+        name = f"{self.weights}.{norm}"
+        if self.pre_norm:
+            return self.g.node("Add", [x, sublayer(self.operators.norm(self.g, name, x))])
+        return self.operators.norm(self.g, name, self.g.node("Add", [x, sublayer(x)]))
+
+    def _encoder_attention(self, x: str) -> str:
+        taken, name = self._operand("self_attention.qkv", x), f"{self.weights}.self_attention.qkv"
+        # Three products instead of one and a split: as fast, and nothing is copied.
+        query, key, value = (self.operators.linear(self.g, name, taken, (part, 3)) for part in range(3))
+        return self._linear("self_attention.out", self.operators.encoder_attention(self.g, query, key, value))
+
+    def _self_attention(self, x: str) -> str:
+        taken, name = self._operand("self_attention.qkv", x), f"{self.weights}.self_attention"
+        return self._linear("self_attention.out", self.operators.self_attention(self.g, self.index, name, taken))
+
+    def _cross_attention(self, x: str) -> str:
+        query = self._linear("cross_attention.q", x)
+        return self._linear("cross_attention.out", self.operators.cross_attention(self.g, self.index, query))
+
+    def _feed_forward(self, x: str) -> str:
+        hidden = self._linear("feed_forward.up", x)
+        point = f"{self.point}.feed_forward.down"
+        taken = self.operators.relu_operand(self.g, point, hidden)
+        return self.operators.linear(self.g, f"{self.weights}.feed_forward.down", taken)
+
+    def _operand(self, part: str, x: str) -> Operand:
+        return self.operators.operand(self.g, f"{self.point}.{part}", x)
+
+    def _linear(self, part: str, x: str) -> str:
+        return self.operators.linear(self.g, f"{self.weights}.{part}", self._operand(part, x))
+
+
+def _final_norm(g: GraphBuilder, operators: Operators, side: Side, x: str) -> str:
+    return operators.norm(g, f"{side}.norm", x) if operators.network.architecture.norm == "pre" else x
+
+
+def _best_tokens(g: GraphBuilder, logits: str, vocab_size: int) -> None:
+    """logits [rows, 1, V] -> ids, log_probs [rows, k], best first, ties by lower id; wanted_log_probs [rows, 1, 1]"""
+    log_probs = g.node("LogSoftmax", [logits], axis=-1)
+    g.nodes("GatherElements", [log_probs, "wanted"], ["wanted_log_probs"], axis=2)
+    width = _block_width(vocab_size)
+    if width is None:
+        g.nodes("TopK", [g.node("Flatten", [log_probs], axis=1), "k"], ["log_probs", "ids"], axis=-1)
+    else:
+        _best_by_blocks(g, log_probs, vocab_size // width, width)
+    g.output("ids", np.int64, "rows", "k")
+    g.output("log_probs", np.float32, "rows", "k")
+    g.output("wanted_log_probs", np.float32, "rows", 1, 1)
+
+
+def _best_by_blocks(g: GraphBuilder, log_probs: str, blocks: int, width: int) -> None:
+    """The k best are within the k blocks with the highest maxima; a maximum is far cheaper to find than k best."""
+    table = g.node("Reshape", [log_probs, g.constant([-1, blocks, width], np.int64)])  # [rows, blocks, width]
+    maxima = g.node("ReduceMax", [table, g.constant([2], np.int64)])  # [rows, blocks, 1]
+    few = g.node("Min", ["k", g.constant([blocks], np.int64)])
+    found = g.nodes("TopK", [maxima, few], 2, axis=1)[1]
+    found = g.nodes("TopK", [found, few], 2, axis=1, largest=0)[0]  # ascending, so that ties go to the lower id
+    chosen = g.node("Flatten", [g.node("GatherND", [table, found], batch_dims=1)], axis=1)  # [rows, few x width]
+    numbers = g.weight("block_ids", np.arange(blocks * width, dtype=np.int64).reshape(blocks, width))
+    ids = g.node("Flatten", [g.node("Gather", [numbers, found])], axis=1)  # [rows, few x width]
+    best = g.nodes("TopK", [chosen, "k"], ["log_probs", "best"], axis=-1)[1]
+    g.nodes("GatherElements", [ids, best], ["ids"], axis=1)
+
+
+def _block_width(vocab_size: int) -> int | None:
+    """The divisor nearest to 64, which measured best; None for a vocabulary without a usable one."""
+    widths = [width for width in range(_LEAST_BLOCK, _MOST_BLOCK + 1) if vocab_size % width == 0]
+    return min(widths, key=lambda width: abs(width - 64), default=None)
+
+
+def keep_graph(dtype: str) -> onnx.ModelProto:
+    """One state tensor on a device: new row j is old row parents[j]."""
+    g = GraphBuilder("keep", WeightFile())
+    g.input("tensor", dtype, "rows", "heads", "slots", "head_dim")
+    g.input("parents", np.int64, "kept")
+    g.nodes("Gather", ["tensor", "parents"], ["kept_tensor"], axis=0)
+    g.output("kept_tensor", dtype, "kept", "heads", "slots", "head_dim")
+    return g.model()
+
+
+def place_graph(dtype: str, heads: int, head_dim: int) -> onnx.ModelProto:
+    """What the encoder made of one cross tensor, [batch, source, d], into new rows of the state on a device."""
+    g = GraphBuilder("place", WeightFile())
+    g.input("encoded", dtype, "batch", "source", heads * head_dim)
+    g.input("tensor", dtype, "batch", heads, "slots", head_dim)
+    split = g.node("Reshape", ["encoded", g.constant([0, 0, heads, head_dim], np.int64)])
+    update = g.node("Transpose", [split], perm=[0, 2, 1, 3])  # [batch, H, source, dh]
+    g.nodes("TensorScatter", ["tensor", update], ["placed_tensor"], axis=-2)
+    g.output("placed_tensor", dtype, "batch", heads, "slots", head_dim)
+    return g.model()

@@ -1,0 +1,276 @@
+"""Which ONNX operators compute the parts of a layer: standard ones in floating point, integer ones in int8.
+
+Both classes answer the same calls of `export.graphs`, which knows the network's structure and no operator's name.
+Where the int8 scales come from is left to `export.quantize`.
+
+Shapes: rows of the decoder's batch, B sentences of S tokens in the encoder, d = d_model, H heads of dh = d / H.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+import numpy as np
+import numpy.typing as npt
+from onnx import TensorProto
+
+from export.builder import MICROSOFT, GraphBuilder
+from export.network import Floats, Network
+from service.bundles.manifest import Limits, StateKind, StateTensor
+
+NORM_EPSILON = 1e-5
+Part = tuple[int, int]  # (which, of how many): a slice of a fused linear layer's columns
+
+
+@dataclass(frozen=True)
+class Operand:
+    """What a linear layer multiplies: a float tensor, or a quantized one with its scale and zero point."""
+
+    name: str
+    scale: float = 1.0
+    zero_point: int = 0
+
+
+class Operators(Protocol):
+    """One precision's way to compute; `g` is the graph that the nodes go to."""
+
+    network: Network
+    dtype: Literal["float32", "float16"]  # of the residual stream and of the state
+
+    def embed(self, g: GraphBuilder, tokens: str) -> str: ...
+    def positions(self, g: GraphBuilder, length: int) -> str: ...
+    def norm(self, g: GraphBuilder, name: str, x: str) -> str: ...
+    def operand(self, g: GraphBuilder, point: str, x: str) -> Operand: ...
+    def relu_operand(self, g: GraphBuilder, point: str, x: str) -> Operand: ...
+    def linear(self, g: GraphBuilder, name: str, x: Operand, part: Part = (0, 1), output: str | None = None) -> str: ...
+    def logits(self, g: GraphBuilder, x: Operand) -> str: ...
+    def encoder_attention(self, g: GraphBuilder, query: str, key: str, value: str) -> str: ...
+    def self_attention(self, g: GraphBuilder, index: int, name: str, x: Operand) -> str: ...
+    def cross_attention(self, g: GraphBuilder, index: int, query: str) -> str: ...
+    def encoder_inputs(self, g: GraphBuilder) -> None: ...
+    def decoder_inputs(self, g: GraphBuilder) -> None: ...
+    def state(self) -> list[StateTensor]: ...
+
+
+def _columns(array: npt.NDArray[np.generic], part: Part) -> npt.NDArray[np.generic]:
+    which, count = part
+    width = array.shape[-1] // count
+    return array[..., which * width : (which + 1) * width]
+
+
+def _suffix(part: Part) -> str:
+    return "" if part == (0, 1) else f".{part[0]}"
+
+
+def _attention_state(network: Network, dtype: Literal["float32", "float16"]) -> list[StateTensor]:
+    """Keys and values of both attentions of every decoder layer, [rows, H, slots, dh], appended to in place."""
+    heads, head_dim = network.architecture.num_heads, network.head_dim
+    kinds: tuple[tuple[StateKind, str], ...] = (("self", "target"), ("cross", "source"))
+    return [
+        StateTensor(f"{kind}_{letter}{i}", kind, dtype, ("rows", heads, slots, head_dim), f"{kind}_{letter}{i}_out")
+        for i in range(network.depth("decoder"))
+        for kind, slots in kinds
+        for letter in "kv"
+    ]
+
+
+class FloatOperators:
+    """fp32 or fp16 with standard operators only, so that any execution provider runs them.
+
+    Attention looks at whole buffers under a length mask, so a row's last bits may depend on how wide they are.
+    """
+
+    def __init__(self, network: Network, dtype: Literal["float32", "float16"]) -> None:
+        self.network, self.dtype = network, dtype
+
+    def embed(self, g: GraphBuilder, tokens: str) -> str:
+        scale = g.constant(np.sqrt(self.network.architecture.d_model), self.dtype)
+        return g.node("Mul", [g.node("Gather", [self._weight(g, "embedding.weight"), tokens]), scale])
+
+    def positions(self, g: GraphBuilder, length: int) -> str:
+        return g.weight("positions.weight", self.network.arrays["positions.weight"][:length].astype(self.dtype))
+
+    def norm(self, g: GraphBuilder, name: str, x: str) -> str:
+        gain, bias = self._weight(g, f"{name}.weight"), self._weight(g, f"{name}.bias")
+        return g.node("LayerNormalization", [x, gain, bias], axis=-1, epsilon=NORM_EPSILON)
+
+    def operand(self, g: GraphBuilder, point: str, x: str) -> Operand:
+        return Operand(x)
+
+    def relu_operand(self, g: GraphBuilder, point: str, x: str) -> Operand:
+        return Operand(g.node("Relu", [x]))
+
+    def linear(self, g: GraphBuilder, name: str, x: Operand, part: Part = (0, 1), output: str | None = None) -> str:
+        weight, bias = self._weight(g, f"{name}.weight", part), self._weight(g, f"{name}.bias", part)
+        inputs = [g.node("MatMul", [x.name, weight]), bias]
+        return g.node("Add", inputs) if output is None else g.nodes("Add", inputs, [output])[0]
+
+    def logits(self, g: GraphBuilder, x: Operand) -> str:
+        flat = g.node("Reshape", [x.name, g.constant([-1, self.network.architecture.d_model], np.int64)])  # [rows, d]
+        logits = g.node("Gemm", [flat, self._weight(g, "embedding.weight")], transB=1)  # [rows, V]
+        if self.dtype != "float32":
+            logits = g.node("Cast", [logits], to=TensorProto.FLOAT)
+        return g.node("Unsqueeze", [logits, g.constant([1], np.int64)])  # [rows, 1, V]
+
+    def encoder_attention(self, g: GraphBuilder, query: str, key: str, value: str) -> str:
+        heads = self.network.architecture.num_heads
+        inputs = [query, key, value, "", "", "", "source_lengths"]
+        return g.node("Attention", inputs, q_num_heads=heads, kv_num_heads=heads)
+
+    def self_attention(self, g: GraphBuilder, index: int, name: str, x: Operand) -> str:
+        query, key, value = (self._heads(g, self.linear(g, f"{name}.qkv", x, (part, 3))) for part in range(3))
+        caches = []
+        for letter, new in (("k", key), ("v", value)):
+            past = f"self_{letter}{index}"
+            caches += g.nodes("TensorScatter", [past, new, "slots"], [f"{past}_out"], axis=-2)
+        return self._attend(g, [query, *caches, "", "", "", "num_tokens"])
+
+    def cross_attention(self, g: GraphBuilder, index: int, query: str) -> str:
+        names = [f"cross_{letter}{index}" for letter in "kv"]
+        return self._attend(g, [self._heads(g, query), *names, "", "", "", "source_lengths"])
+
+    def encoder_inputs(self, g: GraphBuilder) -> None:
+        g.input("source_lengths", np.int64, "batch")  # sources may be padded: the mask hides the rest
+
+    def decoder_inputs(self, g: GraphBuilder) -> None:
+        one, axis = g.constant(1, np.int64), g.constant([1], np.int64)
+        ends = g.node("Cast", [g.node("Squeeze", ["source_ends", axis])], to=TensorProto.INT64)
+        g.nodes("Add", [ends, one], ["source_lengths"])  # [rows]
+        g.nodes("Cast", [g.node("Squeeze", ["positions", axis])], ["slots"], to=TensorProto.INT64)
+        g.nodes("Add", ["slots", one], ["num_tokens"])  # [rows]
+
+    def state(self) -> list[StateTensor]:
+        # Cross caches are read only: they have no output.
+        return [
+            tensor if tensor.kind == "self" else StateTensor(tensor.name, tensor.kind, tensor.dtype, tensor.shape)
+            for tensor in _attention_state(self.network, self.dtype)
+        ]
+
+    def _heads(self, g: GraphBuilder, x: str) -> str:
+        shape = g.constant([0, self.network.architecture.num_heads, 1, self.network.head_dim], np.int64)
+        return g.node("Reshape", [x, shape])  # [rows, 1, d] -> [rows, H, 1, dh]: one token needs no transpose
+
+    def _attend(self, g: GraphBuilder, inputs: list[str]) -> str:
+        flat = g.constant([0, 1, self.network.architecture.d_model], np.int64)
+        return g.node("Reshape", [g.node("Attention", inputs), flat])  # [rows, 1, d]
+
+    def _weight(self, g: GraphBuilder, name: str, part: Part = (0, 1)) -> str:
+        return g.weight(name + _suffix(part), _columns(self.network.arrays[name], part).astype(self.dtype))
+
+
+@dataclass(frozen=True)
+class QuantizedWeight:
+    """integers [in, out] (the embedding: [V, d]); times scale (one, or one per output) they are the weights."""
+
+    integers: npt.NDArray[np.int8]
+    scale: Floats
+
+
+@dataclass(frozen=True)
+class Quantization:
+    """Everything that int8 needs beyond the float network; made by `export.quantize`."""
+
+    weights: Mapping[str, QuantizedWeight]  # by the name of the float weight
+    activation_scales: Mapping[str, float]  # by point: the linear layer that takes the activation
+
+
+class Int8Operators:
+    """Integer matrix products, exact and therefore the same for a row alone and in a crowd; attention is ragged.
+
+    Activations are unsigned around 128 with one calibrated scale each; after a ReLU the zero point is 0, so that
+    rounding to unsigned integers is the ReLU itself, with one bit more. Only `com.microsoft` has these operators.
+    """
+
+    dtype: Literal["float32", "float16"] = "float32"
+
+    def __init__(self, network: Network, quantization: Quantization, limits: Limits) -> None:
+        self.network, self._quantization, self._limits = network, quantization, limits
+
+    def embed(self, g: GraphBuilder, tokens: str) -> str:
+        weight = self._quantization.weights["embedding.weight"]
+        integers = g.node("Gather", [g.weight("embedding", weight.integers), tokens])
+        if weight.scale.ndim:
+            scale = g.node("Gather", [g.weight("embedding.scale", self._embedding_scale()[:, None]), tokens])
+        else:
+            scale = g.weight("embedding.scale", self._embedding_scale())
+        return g.node("Mul", [g.node("Cast", [integers], to=TensorProto.FLOAT), scale])
+
+    def positions(self, g: GraphBuilder, length: int) -> str:
+        return g.weight("positions.weight", self.network.arrays["positions.weight"][:length])
+
+    def norm(self, g: GraphBuilder, name: str, x: str) -> str:
+        gain, bias = (g.weight(f"{name}.{part}", self.network.arrays[f"{name}.{part}"]) for part in ("weight", "bias"))
+        return g.node("LayerNormalization", [x, gain, bias], axis=-1, epsilon=NORM_EPSILON)
+
+    def operand(self, g: GraphBuilder, point: str, x: str) -> Operand:
+        return self._quantize(g, point, x, zero_point=128)
+
+    def relu_operand(self, g: GraphBuilder, point: str, x: str) -> Operand:
+        return self._quantize(g, point, x, zero_point=0)
+
+    def linear(self, g: GraphBuilder, name: str, x: Operand, part: Part = (0, 1), output: str | None = None) -> str:
+        weight, suffix = self._quantization.weights[f"{name}.weight"], _suffix(part)
+        integers = g.weight(f"{name}.weight{suffix}", _columns(weight.integers, part))
+        scale = _columns(weight.scale, part) if weight.scale.ndim else weight.scale
+        bias = g.weight(f"{name}.bias{suffix}", _columns(self.network.arrays[f"{name}.bias"], part))
+        return self._product(g, x, x.scale, integers, g.weight(f"{name}.scale{suffix}", scale), bias, output)
+
+    def logits(self, g: GraphBuilder, x: Operand) -> str:
+        # One table serves both ends: the runtime transposes it once, when it loads the graph.
+        table = g.weight("embedding", self._quantization.weights["embedding.weight"].integers)
+        transposed = g.node("Transpose", [table], perm=[1, 0])  # [d, V]
+        scale = g.weight("embedding.output_scale", self._embedding_scale())
+        shrunk = x.scale / float(np.sqrt(self.network.architecture.d_model))  # undoes what the table's scale holds
+        return self._product(g, x, shrunk, transposed, scale, "", None)  # [rows, 1, V]
+
+    def encoder_attention(self, g: GraphBuilder, query: str, key: str, value: str) -> str:
+        heads = self.network.architecture.num_heads  # no mask: a batch has sources of one length
+        return g.node("Attention", [query, key, value], q_num_heads=heads, kv_num_heads=heads)
+
+    def self_attention(self, g: GraphBuilder, index: int, name: str, x: Operand) -> str:
+        packed = self.linear(g, f"{name}.qkv", x)  # [rows, 1, 3 d]
+        return self._ragged(g, [packed, "", ""], [f"self_k{index}", f"self_v{index}"], "positions")
+
+    def cross_attention(self, g: GraphBuilder, index: int, query: str) -> str:
+        # The operator always appends a token. It is given the source's last one, which it writes where it already is.
+        last = [f"last_{letter}{index}" for letter in "kv"]
+        return self._ragged(g, [query, *last], [f"cross_k{index}", f"cross_v{index}"], "source_ends")
+
+    def encoder_inputs(self, g: GraphBuilder) -> None:
+        """None: sources of one batch have one length."""
+
+    def decoder_inputs(self, g: GraphBuilder) -> None:
+        """None beyond what every decoder takes."""
+
+    def state(self) -> list[StateTensor]:
+        last = [
+            StateTensor(f"last_{letter}{i}", "last", self.dtype, ("rows", 1, self.network.architecture.d_model))
+            for i in range(self.network.depth("decoder"))
+            for letter in "kv"
+        ]
+        return _attention_state(self.network, self.dtype) + last
+
+    def _ragged(self, g: GraphBuilder, new: list[str], caches: list[str], lengths: str) -> str:
+        heads = self.network.architecture.num_heads
+        # Only a bound: a row's own length decides. A constant larger than one says that this is never a prompt.
+        bound = g.constant([max(2, self._limits.max_new_tokens, self._limits.max_source_tokens)], np.int32)
+        outputs = [f"{caches[0]}_attended", *(f"{cache}_out" for cache in caches)]
+        inputs = [*new, *caches, lengths, bound]
+        return g.nodes("GroupQueryAttention", inputs, outputs, MICROSOFT, num_heads=heads, kv_num_heads=heads)[0]
+
+    def _quantize(self, g: GraphBuilder, point: str, x: str, zero_point: int) -> Operand:
+        scale = self._quantization.activation_scales[point]
+        inputs = [x, g.constant(scale, np.float32), g.constant(zero_point, np.uint8)]
+        return Operand(g.node("QuantizeLinear", inputs), scale, zero_point)
+
+    def _product(
+        self, g: GraphBuilder, x: Operand, x_scale: float, weight: str, scale: str, bias: str, output: str | None
+    ) -> str:
+        zero_point = g.constant(x.zero_point, np.uint8)
+        inputs = [x.name, weight, g.constant(x_scale, np.float32), scale, zero_point, "", bias]
+        names: int | list[str] = 1 if output is None else [output]
+        return g.nodes("MatMulIntegerToFloat", inputs, names, MICROSOFT)[0]
+
+    def _embedding_scale(self) -> Floats:
+        scale = self._quantization.weights["embedding.weight"].scale
+        return np.asarray(scale * np.sqrt(self.network.architecture.d_model), np.float32)

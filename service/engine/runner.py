@@ -1,0 +1,381 @@
+"""Runs a bundle's graphs for the rows of one batch: add, step, keep. The only file that knows onnxruntime.
+
+State is allocated once, for the largest batch. On the host it is NumPy memory: a step binds raw pointers to its first
+rows, and `keep` copies the used part of the rows that moved. On a device it is OrtValues, with small graphs of the
+bundle that place new rows and gather kept ones; that path runs on the CPU as well. Which rows exist, and what their
+tokens mean, is left to `loop` and `search`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import onnxruntime as ort
+
+from service.bundles.manifest import DECODER, ENCODER, KEEP, PLACE, Bundle, BundleError, Precision, StateTensor
+from service.engine.search import Candidates
+
+Provider = Literal["auto", "cpu", "cuda"]
+Device = Literal["cpu", "cuda"]
+Ints = npt.NDArray[np.int64]
+_CUDA, _CPU = "CUDAExecutionProvider", "CPUExecutionProvider"
+_ENCODE_TOKENS = 256  # of one encoder run: more is no faster, and pushes its activations out of the cache
+_MAX_BINDINGS = 512  # of one runner; a batch that grows to 128 rows under two beam sizes needs half of them
+
+logger = logging.getLogger(__name__)
+
+
+def choose_device(wanted: Provider, precision: Precision, available: Sequence[str]) -> tuple[Device, str | None]:
+    """The device to run on, and why it is not the one that was asked for."""
+    if wanted == "cpu" or (wanted == "auto" and (precision == "int8" or _CUDA not in available)):
+        return "cpu", None
+    if precision == "int8":
+        return "cpu", "an int8 bundle runs on the CPU only; export it with --precision fp16 for CUDA"
+    if _CUDA not in available:
+        return "cpu", f"this onnxruntime has no {_CUDA}; install the extra `gpu` instead of `cpu`"
+    return "cuda", None
+
+
+class OrtSessions:
+    """A bundle's graphs, loaded once; several runners share them."""
+
+    def __init__(self, bundle: Bundle, threads: int = 1, provider: Provider = "auto") -> None:
+        self.bundle, self.threads = bundle, threads
+        self.device, warning = choose_device(provider, bundle.precision, ort.get_available_providers())
+        self.encoder = self.load(ENCODER)
+        if self.device == "cuda" and _CUDA not in self.encoder.get_providers():
+            # The runtime tells its own reason in its log, and goes on without the device.
+            self.device, warning = "cpu", "CUDA did not start; onnxruntime's log says why"
+        if warning is not None:
+            logger.warning("bundle %s runs on the CPU: %s", bundle.name, warning)
+        self.decoder = self.load(DECODER)
+        self.takes_lengths = any(value.name == "source_lengths" for value in self.encoder.get_inputs())
+
+    def load(self, name: str) -> ort.InferenceSession:
+        providers = [_CUDA, _CPU] if self.device == "cuda" else [_CPU]
+        try:
+            return ort.InferenceSession(str(self.bundle.file(name)), self._options(), providers=providers)
+        except Exception as error:  # the runtime's exceptions have no common base below this one
+            reason = " ".join(str(error).split())
+            raise BundleError(
+                f"bundle {self.bundle.path} has a {name} that onnxruntime {ort.__version__} cannot load ({reason}): "
+                "upgrade onnxruntime or export the bundle again"
+            ) from error
+
+    def _options(self) -> ort.SessionOptions:
+        options = ort.SessionOptions()
+        options.intra_op_num_threads, options.inter_op_num_threads = self.threads, 1
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        # The runtime otherwise remembers a memory plan for every shape it meets, and grows.
+        options.enable_mem_pattern = False
+        # Graphs come as they should run: higher levels fuse norms into a slower operator and move roundings about.
+        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_BASIC
+        options.add_session_config_entry("session.disable_quant_qdq", "1")
+        options.log_severity_level = 3
+        return options
+
+
+@dataclass(frozen=True)
+class _Moves:
+    """Rows that change place. A beam's rows translate one source, so its own moves leave the cross caches alone."""
+
+    parents: Ints  # [kept rows]
+    moved: Ints  # the rows whose parent is another row
+    slots: int  # that the moved rows use
+    sourced: Ints  # those of the moved rows that get another source
+    source_slots: int
+
+
+class _State(Protocol):
+    """The arrays that live between steps, for at most max_rows rows."""
+
+    num_bytes: int
+
+    def encode(self, feeds: dict[str, Ints], rows: Ints) -> None:
+        """Run the encoder, and fill the cross caches of these rows."""
+
+    def bind(self, binding: ort.IOBinding, rows: int) -> None:
+        """Give the decoder the first rows of everything, in and out."""
+
+    def keep(self, moves: _Moves) -> bool:
+        """Move rows; True when memory that was bound is no longer the state's."""
+
+
+class _HostState:
+    """NumPy memory; tensors of one kind lie together, so that a row's move is one copy for all of them."""
+
+    def __init__(self, sessions: OrtSessions, sizes: dict[str, int]) -> None:
+        self._encoder, self._tensors = sessions.encoder, sessions.bundle.state
+        # Zeros: what a mask hides is still multiplied, and 0 x NaN is NaN.
+        self._blocks = {
+            kind: np.zeros((len(same), *_shape(same[0], sizes)), same[0].dtype)
+            for kind, same in _by_kind(self._tensors).items()
+        }  # [tensors, rows, …]
+        self.num_bytes = sum(block.nbytes for block in self._blocks.values())
+
+    def encode(self, feeds: dict[str, Ints], rows: Ints) -> None:
+        where, cross, last = _as_slice(rows), self._blocks["cross"], self._blocks.get("last")
+        for i, encoded in enumerate(self._encoder.run(None, feeds)):  # [B, S, d]
+            split = encoded.reshape(*encoded.shape[:2], cross.shape[2], cross.shape[4])  # [B, S, H, dh]
+            cross[i, where, :, : encoded.shape[1]] = split.swapaxes(1, 2)
+            if last is not None:
+                last[i, where, 0] = encoded[:, -1]
+
+    def bind(self, binding: ort.IOBinding, rows: int) -> None:
+        for kind, same in _by_kind(self._tensors).items():
+            for tensor, array in zip(same, self._blocks[kind][:, :rows], strict=True):
+                _bind_array(binding.bind_input, tensor.name, array)
+                if tensor.output is not None:
+                    _bind_array(binding.bind_output, tensor.output, array)
+
+    def keep(self, moves: _Moves) -> bool:
+        # Fancy indexing reads everything before it writes: two rows may trade places.
+        own, to = self._blocks["self"], moves.moved
+        own[:, to, :, : moves.slots] = own[:, moves.parents[to], :, : moves.slots]
+        if len(moves.sourced):
+            cross, to = self._blocks["cross"], moves.sourced
+            cross[:, to, :, : moves.source_slots] = cross[:, moves.parents[to], :, : moves.source_slots]
+            if "last" in self._blocks:
+                self._blocks["last"][:, to] = self._blocks["last"][:, moves.parents[to]]
+        return False
+
+
+class _DeviceState:
+    """OrtValues on the provider's device; a spare of each kind takes what a gather keeps, and they change places."""
+
+    def __init__(self, sessions: OrtSessions, sizes: dict[str, int]) -> None:
+        self._encoder, self._tensors, self._device = sessions.encoder, sessions.bundle.state, sessions.device
+        assert all(tensor.kind != "last" for tensor in self._tensors), "an int8 bundle keeps its state on the host"
+        self._shapes = {tensor.name: _shape(tensor, sizes) for tensor in self._tensors}
+        self._values = {tensor.name: self._allocate(tensor) for tensor in self._tensors}
+        self._spares = {kind: self._allocate(same[0]) for kind, same in _by_kind(self._tensors).items()}
+        self._keep, self._place = sessions.load(KEEP), sessions.load(PLACE)
+        values = [*self._values.values(), *self._spares.values()]
+        self.num_bytes = sum(value.tensor_size_in_bytes() for value in values)
+
+    def _allocate(self, tensor: StateTensor) -> ort.OrtValue:
+        return ort.OrtValue.ortvalue_from_numpy(np.zeros(self._shapes[tensor.name], tensor.dtype), self._device, 0)
+
+    def encode(self, feeds: dict[str, Ints], rows: Ints) -> None:
+        assert rows[-1] - rows[0] + 1 == len(rows), "only host memory takes new rows in any order"
+        cross = [tensor for tensor in self._tensors if tensor.kind == "cross"]
+        binding = self._encoder.io_binding()
+        for name, array in feeds.items():
+            _bind_array(binding.bind_input, name, array)
+        for tensor in cross:
+            binding.bind_output(tensor.name, self._device)
+        _run(self._encoder, binding)
+        for tensor, encoded in zip(cross, binding.get_outputs(), strict=True):
+            self._fill(tensor, encoded, int(rows[0]), len(rows))
+
+    def _fill(self, tensor: StateTensor, encoded: ort.OrtValue, first: int, count: int) -> None:
+        binding, value = self._place.io_binding(), self._values[tensor.name]
+        binding.bind_ortvalue_input("encoded", encoded)
+        self._bind_rows(binding.bind_input, "tensor", tensor, value, first, count)
+        self._bind_rows(binding.bind_output, "placed_tensor", tensor, value, first, count)
+        _run(self._place, binding)
+
+    def bind(self, binding: ort.IOBinding, rows: int) -> None:
+        for tensor in self._tensors:
+            value = self._values[tensor.name]
+            self._bind_rows(binding.bind_input, tensor.name, tensor, value, 0, rows)
+            if tensor.output is not None:
+                self._bind_rows(binding.bind_output, tensor.output, tensor, value, 0, rows)
+
+    def keep(self, moves: _Moves) -> bool:
+        for tensor in self._tensors:
+            if tensor.kind == "self" or len(moves.sourced):
+                value, spare = self._values[tensor.name], self._spares[tensor.kind]
+                binding = self._keep.io_binding()
+                binding.bind_ortvalue_input("tensor", value)
+                _bind_array(binding.bind_input, "parents", moves.parents)
+                self._bind_rows(binding.bind_output, "kept_tensor", tensor, spare, 0, len(moves.parents))
+                _run(self._keep, binding)
+                self._values[tensor.name], self._spares[tensor.kind] = spare, value
+        return True
+
+    def _bind_rows(
+        self, bind: Callable[..., None], name: str, tensor: StateTensor, value: ort.OrtValue, first: int, count: int
+    ) -> None:
+        shape, dtype = self._shapes[tensor.name][1:], np.dtype(tensor.dtype)
+        offset = first * int(np.prod(shape)) * dtype.itemsize
+        bind(name, self._device, 0, dtype.type, (count, *shape), value.data_ptr() + offset)
+
+
+class _StepInputs:
+    """What a step is told about each row, in memory that stays bound."""
+
+    def __init__(self, max_rows: int) -> None:
+        self.tokens = np.zeros((max_rows, 1), np.int64)
+        self.wanted = np.zeros((max_rows, 1, 1), np.int64)
+        self.positions = np.zeros((max_rows, 1), np.int32)  # tokens in the row's own cache
+        self.source_ends = np.zeros((max_rows, 1), np.int32)
+        self.sources = np.zeros(max_rows, np.int64)  # which source a row translates
+        self.k = np.zeros(1, np.int64)
+
+    @property
+    def num_bytes(self) -> int:
+        return sum(array.nbytes for array in vars(self).values())
+
+    def bind(self, binding: ort.IOBinding, rows: int) -> None:
+        for name in ("tokens", "wanted", "positions", "source_ends"):
+            _bind_array(binding.bind_input, name, getattr(self, name)[:rows])
+        _bind_array(binding.bind_input, "k", self.k)
+
+    def add(self, first: int, lengths: Ints, first_source: int) -> None:
+        end = first + len(lengths)
+        self.positions[first:end] = 0
+        self.source_ends[first:end, 0] = lengths - 1
+        self.sources[first:end] = np.arange(first_source, first_source + len(lengths))
+
+    def moves(self, parents: Ints, moved: Ints, rows: int) -> _Moves:
+        old = parents[moved]
+        differs = (self.sources[old] != self.sources[moved]) | (moved >= rows)
+        slots, source_slots = int(self.positions[old].max()), int(self.source_ends[old].max()) + 1
+        return _Moves(parents, moved, slots, moved[differs], source_slots)
+
+    def keep(self, parents: Ints) -> None:
+        for array in (self.positions, self.source_ends, self.sources):
+            array[: len(parents)] = array[parents]
+
+
+class _StepOutputs:
+    """Where a step writes its candidates: rows x k of them, packed at the front."""
+
+    def __init__(self, max_rows: int, max_k: int) -> None:
+        self.max_k = max_k
+        self._ids = np.zeros(max_rows * max_k, np.int64)
+        self._log_probs = np.zeros(max_rows * max_k, np.float32)
+        self._wanted = np.zeros((max_rows, 1, 1), np.float32)
+        self.num_bytes = self._ids.nbytes + self._log_probs.nbytes + self._wanted.nbytes
+
+    def bind(self, binding: ort.IOBinding, rows: int, k: int) -> None:
+        candidates = self.candidates(rows, k, with_wanted=False)
+        _bind_array(binding.bind_output, "ids", candidates.ids)
+        _bind_array(binding.bind_output, "log_probs", candidates.log_probs)
+        _bind_array(binding.bind_output, "wanted_log_probs", self._wanted[:rows])
+
+    def candidates(self, rows: int, k: int, with_wanted: bool) -> Candidates:
+        ids, log_probs = self._ids[: rows * k].reshape(rows, k), self._log_probs[: rows * k].reshape(rows, k)
+        return Candidates(ids, log_probs, self._wanted[:rows, 0, 0] if with_wanted else None)
+
+
+class OrtRunner:
+    """The rows of one batch, for one thread at a time. `state` is for tests: by default it follows the device."""
+
+    def __init__(self, sessions: OrtSessions, max_rows: int, state: Literal["host", "device"] | None = None) -> None:
+        bundle = sessions.bundle
+        self.max_rows, self.max_source_tokens = max_rows, bundle.limits.max_source_tokens
+        self._sessions, self._max_new_tokens = sessions, bundle.limits.max_new_tokens
+        sizes = {"rows": max_rows, "source": self.max_source_tokens, "target": self._max_new_tokens}
+        on_host = state == "host" or (state is None and sessions.device == "cpu")
+        self._state: _State = _HostState(sessions, sizes) if on_host else _DeviceState(sessions, sizes)
+        self._inputs = _StepInputs(max_rows)
+        self._outputs = _StepOutputs(max_rows, min(2 * max_rows, bundle.architecture.vocab_size))
+        self._bindings: dict[tuple[int, int], ort.IOBinding] = {}
+        self._num_rows = self._num_sources = self._longest = 0
+
+    @property
+    def num_rows(self) -> int:
+        return self._num_rows
+
+    @property
+    def num_bytes(self) -> int:
+        """All memory that this runner keeps for itself; it was allocated before the first request."""
+        return self._state.num_bytes + self._inputs.num_bytes + self._outputs.num_bytes
+
+    def add(self, sources: Sequence[Sequence[int]]) -> None:
+        for source in sources:
+            if not 0 < len(source) <= self.max_source_tokens:
+                raise ValueError(f"a source has {len(source)} tokens; this bundle takes 1 to {self.max_source_tokens}")
+        first, count = self._num_rows, len(sources)
+        assert first + count <= self.max_rows, f"{first} + {count} rows, but there is room for {self.max_rows}"
+        lengths = np.array([len(source) for source in sources], np.int64)
+        for batch in self._batches(lengths):
+            self._state.encode(self._feeds([sources[i] for i in batch], lengths[batch]), first + batch)
+        self._inputs.add(first, lengths, self._num_sources)
+        self._num_rows, self._num_sources = first + count, self._num_sources + count
+
+    def step(self, next_ids: Ints, k: int, wanted: Ints | None = None) -> Candidates:
+        rows = self._num_rows
+        assert 0 < rows == len(next_ids), f"{len(next_ids)} tokens for {rows} rows"
+        assert self._longest < self._max_new_tokens, "a row goes on beyond the bundle's limit"
+        self._inputs.tokens[:rows, 0] = next_ids
+        if wanted is not None:
+            self._inputs.wanted[:rows, 0, 0] = wanted
+        self._inputs.k[0] = k
+        _run(self._sessions.decoder, self._bindings.get((rows, k)) or self._bind(rows, k))
+        self._inputs.positions[:rows] += 1
+        self._longest += 1
+        return self._outputs.candidates(rows, k, wanted is not None)
+
+    def keep(self, parents: Ints) -> None:
+        count = len(parents)
+        assert count <= self.max_rows
+        moved = np.flatnonzero(parents != np.arange(count))
+        if len(moved):
+            if self._state.keep(self._inputs.moves(parents, moved, self._num_rows)):
+                self._bindings.clear()
+            self._inputs.keep(parents)
+        self._num_rows = count
+        self._longest = int(self._inputs.positions[:count].max(initial=0))
+
+    def _batches(self, lengths: Ints) -> Iterator[Ints]:
+        """Which sources to encode together: those of one length, unless the graph takes lengths and hides padding."""
+        if self._sessions.takes_lengths:
+            groups = [np.arange(len(lengths))]
+        else:
+            groups = [np.flatnonzero(lengths == length) for length in np.unique(lengths)]
+        for group in groups:
+            size = max(1, _ENCODE_TOKENS // int(lengths[group].max()))
+            for start in range(0, len(group), size):
+                yield group[start : start + size]
+
+    def _feeds(self, sources: Sequence[Sequence[int]], lengths: Ints) -> dict[str, Ints]:
+        source = np.zeros((len(sources), int(lengths.max())), np.int64)  # [B, S]
+        for row, ids in enumerate(sources):
+            source[row, : len(ids)] = ids
+        return {"source": source, "source_lengths": lengths} if self._sessions.takes_lengths else {"source": source}
+
+    def _bind(self, rows: int, k: int) -> ort.IOBinding:
+        assert 0 < k <= self._outputs.max_k, f"{k} candidates, but at most {self._outputs.max_k}"
+        if len(self._bindings) >= _MAX_BINDINGS:
+            self._bindings.clear()
+        binding = self._sessions.decoder.io_binding()
+        self._inputs.bind(binding, rows)
+        self._state.bind(binding, rows)
+        self._outputs.bind(binding, rows, k)
+        self._bindings[rows, k] = binding
+        return binding
+
+
+def _shape(tensor: StateTensor, sizes: dict[str, int]) -> tuple[int, ...]:
+    return tuple(size if isinstance(size, int) else sizes[size] for size in tensor.shape)
+
+
+def _by_kind(tensors: Sequence[StateTensor]) -> dict[str, list[StateTensor]]:
+    kinds: dict[str, list[StateTensor]] = {}
+    for tensor in tensors:
+        kinds.setdefault(tensor.kind, []).append(tensor)
+    return kinds
+
+
+def _as_slice(rows: Ints) -> slice | Ints:
+    """A slice where rows are neighbours: cheaper than an index, and the usual case."""
+    return slice(int(rows[0]), int(rows[-1]) + 1) if rows[-1] - rows[0] + 1 == len(rows) else rows
+
+
+def _bind_array(bind: Callable[..., None], name: str, array: npt.NDArray[Any]) -> None:
+    assert array.flags.c_contiguous
+    bind(name, "cpu", 0, array.dtype.type, array.shape, array.ctypes.data)
+
+
+def _run(session: ort.InferenceSession, binding: ort.IOBinding) -> None:
+    binding.synchronize_inputs()
+    session.run_with_iobinding(binding)
+    binding.synchronize_outputs()
