@@ -10,7 +10,7 @@ import ctypes
 import random
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated
 
@@ -194,26 +194,12 @@ def run(
     threads: Annotated[int, typer.Option(help="threads of this process")] = 1,
 ) -> None:
     """Train a Transformer on parallel text. Started again with the same folder, it resumes."""
+    given = locals()  # the options that are fields of TrainConfig, without spelling each a third time
     console = Console(stderr=True, soft_wrap=True)
     torch.set_num_threads(threads)
     keep_freed_memory()
     try:
-        config = TrainConfig(
-            batch_tokens=batch_tokens,
-            accumulate=accumulate,
-            max_steps=max_steps,
-            peak_lr=peak_lr,
-            warmup_steps=warmup_steps,
-            cooldown_steps=cooldown_steps,
-            validate_every=validate_every,
-            patience=patience,
-            average=average,
-            scored_sentences=scored_sentences,
-            join_fraction=join_fraction,
-            placeholder_fraction=placeholder_fraction,
-            checkpoint_seconds=checkpoint_seconds,
-            seed=seed,
-        )
+        config = TrainConfig(**{f.name: given[f.name] for f in fields(TrainConfig) if f.name in given})
         sides = tuple(languages.split(","))
         recipe = Recipe(
             folder, sides, tuple(pair), tuple(corpus), valid, preset_name, tokenizer, vocab_size, dropout, init

@@ -1,0 +1,60 @@
+# Every target sets up its own virtual environment from nothing. `make help` lists them.
+PYTHON ?= python3
+HOST ?= 127.0.0.1
+PORT ?= 8000
+DEV := .venv
+SERVE := .venv-serve
+# Where the parallel text lies that `make train` reads (two aligned files and TSVs; see model/EXPERIMENTS.md).
+CORPORA ?= corpora/pt-en
+PAIR ?= pt-en
+RUN ?= runs/$(PAIR)
+TRAIN_OPTIONS ?=
+
+.PHONY: help serve test lint types unit format train bench soak clean
+
+help:  ## list the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+$(SERVE)/.ready: pyproject.toml
+	$(PYTHON) -m venv $(SERVE)
+	$(SERVE)/bin/pip install --quiet --upgrade pip
+	$(SERVE)/bin/pip install --quiet --editable '.[cpu]'
+	touch $@
+
+$(DEV)/.ready: pyproject.toml
+	$(PYTHON) -m venv $(DEV)
+	$(DEV)/bin/pip install --quiet --upgrade pip
+	$(DEV)/bin/pip install --quiet --editable '.[cpu,train,bench]' --group dev
+	touch $@
+
+serve: $(SERVE)/.ready  ## serve the embedded bundles on HOST:PORT (127.0.0.1:8000)
+	$(SERVE)/bin/dragoman serve --host $(HOST) --port $(PORT)
+
+test: lint types unit  ## everything: lint, format, types, tests
+
+lint: $(DEV)/.ready  ## ruff and format check
+	$(DEV)/bin/ruff check .
+	$(DEV)/bin/ruff format --check .
+
+types: $(DEV)/.ready  ## mypy, strict
+	$(DEV)/bin/mypy
+
+unit: $(DEV)/.ready  ## the tests alone
+	OMP_NUM_THREADS=1 $(DEV)/bin/python -m pytest
+
+format: $(DEV)/.ready  ## put the code in order
+	$(DEV)/bin/ruff check --fix .
+	$(DEV)/bin/ruff format .
+
+train: $(DEV)/.ready  ## train or resume: PAIR=pt-en CORPORA=dir RUN=runs/pt-en TRAIN_OPTIONS=...
+	OMP_NUM_THREADS=1 nice -n 10 $(DEV)/bin/dragoman-train $(RUN) --languages pt,en --pair $(PAIR) \
+	  --corpus '$(CORPORA)/train.pt,$(CORPORA)/train.en' \
+	  --corpus '$(CORPORA)/machine-pt.tsv;machine=pt;weight=0.8' \
+	  --corpus '$(CORPORA)/machine-en.tsv;machine=en;weight=0.5' \
+	  --corpus '$(CORPORA)/machine-pt-general.tsv;machine=pt;weight=0.15' \
+	  --corpus '$(CORPORA)/machine-en-general.tsv;machine=en;weight=0.35' \
+	  --valid '$(CORPORA)/valid.pt,$(CORPORA)/valid.en' --preset small \
+	  --batch-tokens 1600 --accumulate 2 --peak-lr 0.0015 --warmup-steps 1200 $(TRAIN_OPTIONS)
+
+clean:  ## remove the virtual environments and caches
+	rm -rf $(DEV) $(SERVE) .pytest_cache .mypy_cache .ruff_cache build *.egg-info

@@ -1,0 +1,136 @@
+"""The reference search is the definition that everything else is tested against; it must be right by itself."""
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from model import evaluate as evaluation
+from model.config import TransformerConfig
+from model.evaluate import beam, find_pair, greedy, length_penalty, score, score_by_length
+from model.saved import SavedModel, save_model
+from model.tokenizer import BOS_ID, EOS_ID, Tokenizer
+from model.transformer import Transformer
+
+
+@pytest.fixture(scope="module")
+def network() -> Transformer:
+    torch.manual_seed(3)
+    model = Transformer(TransformerConfig(24, 16, 32, 2, 1, 1, norm="pre")).eval()
+    torch.nn.init.normal_(model.embedding.weight, std=0.6)  # opinions strong enough to end sentences
+    return model
+
+
+SOURCES = [[5, 6, 7, EOS_ID], [8, EOS_ID], [9, 10, 11, 12, 13, EOS_ID]]
+
+
+def log_probs_of(network: Transformer, source: list[int], ids: list[int]) -> list[float]:
+    """By teacher forcing: an independent way to the same numbers."""
+    target = torch.tensor([[BOS_ID, *ids[:-1]]])
+    with torch.inference_mode():
+        rows = network.logits(network(torch.tensor([source]), target))[0].log_softmax(-1)
+    return [float(rows[t, token]) for t, token in enumerate(ids)]
+
+
+def test_greedy_takes_the_best_token_each_time(network: Transformer) -> None:
+    """And reports its log-probabilities as teacher forcing computes them."""
+    for source, found in zip(SOURCES, greedy(network, SOURCES, [12] * 3), strict=True):
+        ids = [*found.ids, EOS_ID] if found.finished else found.ids
+        assert found.log_probs == pytest.approx(log_probs_of(network, source, ids), abs=1e-4)
+        assert found.score == pytest.approx(sum(found.log_probs) / length_penalty(len(ids), 0.6))
+        assert EOS_ID not in found.ids
+        assert found.finished or len(ids) == 12
+
+
+def test_greedy_is_the_same_alone_and_together(network: Transformer) -> None:
+    """Rows leave the batch as they end; nobody's tokens may change by that."""
+    together = greedy(network, SOURCES, [12, 3, 9])
+    alone = [greedy(network, [s], [n])[0] for s, n in zip(SOURCES, [12, 3, 9], strict=True)]
+    assert [h.ids for h in together] == [h.ids for h in alone]
+
+
+def test_a_beam_of_one_is_greedy(network: Transformer) -> None:
+    """The two searches meet where they must."""
+    one = [hypotheses[0] for hypotheses in beam(network, SOURCES, [12] * 3, beam_size=1)]
+    assert [h.ids for h in one] == [h.ids for h in greedy(network, SOURCES, [12] * 3)]
+
+
+def test_beam_scores_are_those_of_teacher_forcing(network: Transformer) -> None:
+    """Whatever the beam found, its score is the sentence's own, computed another way."""
+    for source, hypotheses in zip(SOURCES, beam(network, SOURCES, [6] * 3, beam_size=5), strict=True):
+        for found in hypotheses:
+            ids = [*found.ids, EOS_ID] if found.finished else found.ids
+            assert found.log_probs == pytest.approx(log_probs_of(network, source, ids), abs=1e-4)
+            assert found.score == pytest.approx(sum(found.log_probs) / length_penalty(len(ids), 0.6))
+
+
+def test_a_beam_finds_at_least_what_greedy_finds(network: Transformer) -> None:
+    """Summed log-probabilities without length penalty: a wider search is not worse on these sentences."""
+    wide = beam(network, SOURCES, [6] * 3, beam_size=20, alpha=0.0)
+    narrow = greedy(network, SOURCES, [6] * 3, alpha=0.0)
+    for hypotheses, found in zip(wide, narrow, strict=True):
+        assert max(h.score for h in hypotheses) >= found.score - 1e-6
+
+
+def test_hypotheses_come_best_first(network: Transformer) -> None:
+    """n-best is an order."""
+    for hypotheses in beam(network, SOURCES, [12] * 3, beam_size=4):
+        finished = [h.score for h in hypotheses if h.finished]
+        assert finished == sorted(finished, reverse=True)
+        assert len({tuple(h.ids) for h in hypotheses}) == len(hypotheses) <= 4
+
+
+def test_length_penalty_is_the_papers() -> None:
+    """GNMT: ((5 + n) / 6) ^ alpha."""
+    assert length_penalty(1, 0.6) == 1.0
+    assert length_penalty(7, 0.6) == pytest.approx(2**0.6)
+    assert length_penalty(100, 0.0) == 1.0
+
+
+def test_scores_carry_their_signatures() -> None:
+    """A BLEU without its signature is a rumour."""
+    report = score(["the cat sleeps", "yes"], ["the cat sleeps", "yes"])
+    assert report["bleu"] == 100.0 or math.isclose(report["chrf"], 100.0)
+    assert "version" in report["bleu_signature"]
+
+
+def test_scores_are_split_by_source_length() -> None:
+    """Quality at 40 words says nothing about quality at 4, and the other way round."""
+    sources = ["um " * 5, "um " * 15, "um " * 30, "um " * 50]
+    assert list(score_by_length(sources, ["x"] * 4, ["x"] * 4)) == [
+        "up to 10 words",
+        "up to 20 words",
+        "up to 40 words",
+        "longer",
+    ]
+
+
+def test_evaluate_command_writes_a_report(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    """From two files to scores, as a user does it."""
+    torch.manual_seed(0)
+    small = Transformer(TransformerConfig(tokenizer.vocab_size, 16, 32, 2, 1, 1))
+    pair = {"source": "pt", "target": "en", "source_prefix_ids": []}
+    save_model(tmp_path / "m.safetensors", SavedModel(small, tokenizer, [pair], {}))
+    (tmp_path / "a.tsv").write_text("Bom dia.\tGood morning.\nNão.\tNo.\n")
+    app = evaluation.typer.Typer()
+    app.command()(evaluation.run)
+    arguments = [str(tmp_path / "m.safetensors"), str(tmp_path / "a.tsv"), "--beam", "1", "--beam", "2"]
+    result = CliRunner().invoke(app, [*arguments, "--json", str(tmp_path / "r.json")])
+    assert result.exit_code == 0, result.output
+    reports = json.loads((tmp_path / "r.json").read_text())
+    assert [report["beam"] for report in reports] == [1, 2]
+    assert all(report["sentences"] == 2 and len(report["worst"]) == 2 for report in reports)
+    missing = CliRunner().invoke(app, [str(tmp_path / "none.safetensors"), str(tmp_path / "a.tsv")])
+    assert missing.exit_code == 1
+
+
+def test_a_model_of_two_pairs_asks_which(tokenizer: Tokenizer) -> None:
+    """Guessing the direction would score nonsense."""
+    pairs = [{"source": s, "target": t, "source_prefix_ids": []} for s, t in (("pt", "en"), ("en", "pt"))]
+    saved = SavedModel(Transformer(TransformerConfig(24, 16, 32, 2, 1, 1)), tokenizer, pairs, {})
+    assert find_pair(saved, "en-pt")["target"] == "pt"
+    with pytest.raises(evaluation.CorpusError, match="--pair"):
+        find_pair(saved, None)

@@ -1,0 +1,136 @@
+"""The house rules that a reader relies on: who may import whom, and one home per library."""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGES = ("service", "export", "model")
+
+# package or room -> what it must never import
+FORBIDDEN = {
+    "service": ("torch", "onnx", "model", "export", "tests", "bench"),
+    "model": ("service", "export", "tests", "bench", "onnxruntime", "fastapi"),
+    "export": ("fastapi", "uvicorn", "prometheus_client", "tests", "bench"),
+    "service/engine": ("service.api", "service.translation", "service.app", "fastapi", "asyncio", "pydantic"),
+    "service/bundles": ("service.api", "service.app", "fastapi"),
+    "service/translation": ("service.api", "service.app", "fastapi", "prometheus_client"),
+}
+
+# library -> the only files of service/ that may import it
+HOMES = {
+    "onnxruntime": ("service/engine/runner.py",),
+    "prometheus_client": ("service/metrics.py",),
+    "sentencepiece": ("service/translation/tokenizer.py",),
+    "sentencex": ("service/translation/segments.py",),
+    "py3langid": ("service/translation/language.py",),
+    "fastapi": ("service/app.py", "service/api/"),
+}
+
+# pure policy: no threads, no clock, no input or output
+PURE = {
+    "service/engine/scheduler.py": ("threading", "asyncio", "time", "os", "socket"),
+    "service/engine/search.py": ("threading", "asyncio", "time", "os", "socket"),
+    "service/bundles/manifest.py": ("numpy", "onnxruntime", "pydantic"),
+}
+
+
+def python_files(folder: str) -> Iterator[Path]:
+    yield from sorted((ROOT / folder).rglob("*.py"))
+
+
+def imports(path: Path) -> set[str]:
+    """Every module that a file imports, functions included; type-checking blocks do not run and do not count."""
+    names: set[str] = set()
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    skipped = {
+        inner
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
+        for inner in ast.walk(node)
+    }
+    for node in ast.walk(tree):
+        if node in skipped:
+            continue
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
+    return names
+
+
+def touches(names: set[str], module: str) -> bool:
+    return any(name == module or name.startswith(module + ".") for name in names)
+
+
+@pytest.mark.parametrize("folder", FORBIDDEN)
+def test_rooms_do_not_reach_upwards(folder: str) -> None:
+    """Train and serve share files, not code; the path of a request goes one way."""
+    wrong = [
+        f"{path.relative_to(ROOT)} imports {module}"
+        for path in python_files(folder)
+        for module in FORBIDDEN[folder]
+        if touches(imports(path), module)
+    ]
+    assert not wrong
+
+
+def test_export_takes_only_the_manifest_from_service() -> None:
+    """The consumer owns the format; the exporter verifies with the consumer's own runner."""
+    allowed = ("service.bundles.manifest", "service.engine", "service.translation.tokenizer")
+    for path in python_files("export"):
+        for name in imports(path):
+            if name.startswith("service."):
+                assert name == "service.bundles" or name.startswith(allowed), f"{path.name} imports {name}"
+
+
+@pytest.mark.parametrize("library", HOMES)
+def test_a_library_has_one_home(library: str) -> None:
+    """Whoever replaces a library has one file to read."""
+    users = [str(p.relative_to(ROOT)) for p in python_files("service") if touches(imports(p), library)]
+    assert [user for user in users if not user.startswith(HOMES[library])] == []
+
+
+@pytest.mark.parametrize("file", PURE)
+def test_policy_is_pure(file: str) -> None:
+    """What decides can be tested with numbers alone."""
+    assert [module for module in PURE[file] if touches(imports(ROOT / file), module)] == []
+
+
+def test_importing_the_app_leaves_torch_out() -> None:
+    """A serving image has no torch; importing it by accident would only show there."""
+    code = "import sys, service.app, service.cli; print([m for m in ('torch', 'onnx', 'model') if m in sys.modules])"
+    result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "[]"
+
+
+def test_no_file_is_named_for_nothing() -> None:
+    """A name says what is inside."""
+    vague = {"utils", "util", "helpers", "helper", "common", "manager", "core", "misc"}
+    for package in PACKAGES:
+        for path in python_files(package):
+            assert not vague & set(path.relative_to(ROOT).with_suffix("").parts), path
+
+
+def test_functions_are_short() -> None:
+    """None over 60 lines, nine of ten under 25."""
+    lengths = []
+    for package in PACKAGES:
+        for path in python_files(package):
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                    length = (node.end_lineno or node.lineno) - node.lineno + 1
+                    assert length <= 60, f"{path.relative_to(ROOT)}:{node.lineno} {node.name} has {length} lines"
+                    lengths.append(length)
+    assert sorted(lengths)[int(len(lengths) * 0.9)] <= 25
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_every_module_says_its_job(package: str) -> None:
+    """The first line of a file is its purpose."""
+    for path in python_files(package):
+        assert ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))), path
