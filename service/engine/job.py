@@ -9,10 +9,12 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from functools import partial
 from typing import Literal
+
+from service.bundles.manifest import Bundle
 
 
 class FinishReason(StrEnum):
@@ -58,6 +60,15 @@ class DecodingRules:
     bos_id: int = 2
     eos_id: int = 3
     default_beam_size: int = 1
+
+    @classmethod
+    def of(cls, bundle: Bundle) -> DecodingRules:
+        return cls(
+            **asdict(bundle.rules),
+            max_new_tokens=bundle.limits.max_new_tokens,
+            bos_id=bundle.special_ids.bos,
+            eos_id=bundle.special_ids.eos,
+        )
 
 
 @dataclass(frozen=True)

@@ -15,12 +15,10 @@ from __future__ import annotations
 import heapq
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import islice
 
 from service.engine.job import Job, QueueFull
 from service.engine.pace import DrainRate, StepTimes
 
-_LENGTH_WINDOW = 64  # jobs of a bulk request among which one of like length is sought
 _OLDEST_EVERY = 8  # every so many picks the oldest job goes, whatever its length
 _BITES = 8  # bulk joins when an eighth of the rows is free
 _NO_MEASURE_RETRY_SECONDS = 1.0
@@ -52,19 +50,26 @@ class _Request:
         self.bulk = False
         self.tag = 0.0
         self.entry: Entry | None = None  # its place in line; any other entry is stale
-        self._anchor: Job | None = None
-        self._near: list[Job] = []  # queued jobs, those nearest in length to the anchor last
+        self._by_length: dict[int, dict[int, Job]] = {}  # the queued ones again
 
-    def nearest(self, anchor: Job) -> Job:
-        """Among the oldest queued jobs the one whose length is nearest to the anchor's."""
-        while self._near and self._near[-1].serial not in self.queued:
-            self._near.pop()
-        if self._anchor is not anchor or not self._near:
-            self._anchor = anchor
-            window = islice(self.queued.values(), _LENGTH_WINDOW)
-            length = anchor.num_source_tokens
-            self._near = sorted(window, key=lambda job: -abs(job.num_source_tokens - length))
-        return self._near[-1]
+    def enqueue(self, job: Job) -> None:
+        self.queued[job.serial] = job
+        self._by_length.setdefault(job.num_source_tokens, {})[job.serial] = job
+
+    def dequeue(self, job: Job) -> None:
+        del self.queued[job.serial]
+        like = self._by_length[job.num_source_tokens]
+        del like[job.serial]
+        if not like:
+            del self._by_length[job.num_source_tokens]
+
+    def oldest(self) -> Job:
+        return next(iter(self.queued.values()))
+
+    def nearest(self, length: int) -> Job:
+        """The oldest of those whose length is nearest."""
+        nearest = min(self._by_length, key=lambda other: abs(other - length))
+        return next(iter(self._by_length[nearest].values()))
 
 
 class _Line:
@@ -234,7 +239,8 @@ class Scheduler:
         became_bulk = not request.bulk and request.tokens > self.settings.bulk_tokens
         request.bulk |= became_bulk
         self._num_backlogged += not request.queued
-        request.queued[job.serial] = self._queued[job.serial] = job
+        request.enqueue(job)
+        self._queued[job.serial] = job
         self.queued_tokens += job.num_source_tokens
         if request.entry is None:
             request.tag = max(request.tag, self._virtual_now)
@@ -250,7 +256,8 @@ class Scheduler:
             heapq.heapify(self._deadlines)
 
     def _dequeue(self, request: _Request, job: Job) -> None:
-        del self._queued[job.serial], request.queued[job.serial]
+        del self._queued[job.serial]
+        request.dequeue(job)
         self.queued_tokens -= job.num_source_tokens
         self._num_backlogged -= not request.queued
 
@@ -280,8 +287,8 @@ class Scheduler:
     def _pick(self, request: _Request, joined: list[Job]) -> Job:
         """The request's oldest job, or for bulk one of like length to the first that joins."""
         if joined and request.bulk and request.num_picks % _OLDEST_EVERY:
-            return request.nearest(joined[0])
-        return next(iter(request.queued.values()))
+            return request.nearest(joined[0].num_source_tokens)
+        return request.oldest()
 
     def _join(self, batch: _Batch, request: _Request, job: Job) -> None:
         rows = job.options.beam_size

@@ -290,13 +290,14 @@ class Search:
         loops = self._rows.runs >= self._rows.loop_at  # [rows, periods]
         if loops.any():
             ends |= loops.any(axis=1)
+        ended = ends.nonzero()[0].tolist()
         outcomes = []
-        for row in ends.nonzero()[0].tolist():
-            decoding = self._owners[row]
-            if row in decoding.rows:  # and not dropped by its beam
+        for decoding in dict.fromkeys(self._owners[row] for row in ended):
+            # In the order of the beam, not of the batch, because hypotheses may tie.
+            for row in [row for row in decoding.rows if row in ended]:
                 self._end_row(decoding, row, int(tokens[row]), loops[row])
-                if decoding.width == 1:
-                    outcomes.append(self._leave(decoding))
+            if decoding.width == 1:
+                outcomes.append(self._leave(decoding))
         return outcomes
 
     def _end_row(self, decoding: Decoding, row: int, token: int, loops: npt.NDArray[np.bool_]) -> None:

@@ -92,9 +92,7 @@ def _beam(log_probs, rules, source, start, limit, guard, width, alpha) -> tuple[
             (
                 (-(path.total + log_prob), row, rank, token, log_prob)
                 for row, path in enumerate(live)
-                for rank, (token, log_prob) in enumerate(
-                    _candidates(log_probs, rules, source, path, limit, 2 * width)
-                )
+                for rank, (token, log_prob) in enumerate(_candidates(log_probs, rules, source, path, limit, 2 * width))
             ),
             key=lambda candidate: candidate[:3],
         )
@@ -110,7 +108,9 @@ def _beam(log_probs, rules, source, start, limit, guard, width, alpha) -> tuple[
         ended = [_cut_loop(path, source, prefix, guard) or _at_limit(path, limit) for path in children]
         unfinished += [path for path in ended if path]
         live = [path for path, end in zip(children, ended, strict=True) if not end]
-        if len(finished) >= width and (rules.stop_rule == "count" or _bound(rules, live, finished, limit, width, alpha)):
+        if len(finished) >= width and (
+            rules.stop_rule == "count" or _bound(rules, live, finished, limit, width, alpha)
+        ):
             break
     return finished, unfinished
 

@@ -123,7 +123,7 @@ def check_partial(guest: Guest, rules: DecodingRules, network: str, answers: lis
         assert answers[0][2] == log_probs[: len(answers[0][2])]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(
     crowd=st.lists(guests(), min_size=1, max_size=16),
     rules=rules_of_bundles,

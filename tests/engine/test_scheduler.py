@@ -1,0 +1,285 @@
+"""The policy alone: no engine, no runner, no time but what the tests say."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from service.engine.job import DecodingOptions, Job, QueueFull
+from service.engine.scheduler import EngineSettings, Scheduler, like_lengths
+
+
+def job(length: int = 10, request: object = None, beam_size: int = 1, deadline_at: float | None = None) -> Job:
+    return Job([7] * length, DecodingOptions(beam_size=beam_size), request, deadline_at)
+
+
+def jobs(count: int, length: int = 10, request: object = "document", beam_size: int = 1) -> list[Job]:
+    return [job(length, request, beam_size) for _ in range(count)]
+
+
+def scheduler(max_rows: int = 8, loops: int = 1, **settings: object) -> Scheduler:
+    return Scheduler(EngineSettings(**settings), [max_rows] * loops)
+
+
+def requests_of(admitted: list[Job]) -> list[object]:
+    return [each.request for each in admitted]
+
+
+class TestQueue:
+    def test_queue_refuses_when_its_tokens_are_used_up(self) -> None:
+        """Memory and waiting are bounded by tokens, not by requests."""
+        policy = scheduler(max_queued_tokens=100)
+        policy.offer([job(60)])
+        policy.offer([job(40)])
+        with pytest.raises(QueueFull):
+            policy.offer([job(1)])
+        assert (policy.queued_tokens, policy.queued_segments) == (100, 2)
+
+    def test_jobs_offered_together_are_taken_together_or_not_at_all(self) -> None:
+        """Half a document in the queue is work for nobody."""
+        policy = scheduler(max_queued_tokens=100)
+        policy.offer([job(50)])
+        with pytest.raises(QueueFull):
+            policy.offer(jobs(6, length=10))
+        assert policy.queued_segments == 1
+
+    def test_an_empty_queue_takes_what_is_larger_than_itself(self) -> None:
+        """A request that never fits would be told to try again for ever."""
+        policy = scheduler(max_queued_tokens=100)
+        policy.offer(jobs(20, length=10))
+        assert policy.queued_tokens == 200
+
+    def test_a_refusal_says_when_half_of_the_queue_will_be_gone(self) -> None:
+        """Retry-After follows the measured speed: 50 tokens at 2 loops of 10 tokens a second."""
+        policy = scheduler(loops=2, max_queued_tokens=100)
+        policy.offer([job(100)])
+        policy.note_turn(0, rows=1, step_seconds=1.0, drained_tokens=10, turn_seconds=1.0)
+        with pytest.raises(QueueFull) as refusal:
+            policy.offer([job(1)])
+        assert refusal.value.retry_after_seconds == pytest.approx(2.5)
+
+    def test_a_refusal_before_anything_was_measured_says_one_second(self) -> None:
+        """A number is always there for the header."""
+        policy = scheduler(max_queued_tokens=10)
+        policy.offer([job(10)])
+        with pytest.raises(QueueFull) as refusal:
+            policy.offer([job(1)])
+        assert refusal.value.retry_after_seconds == 1.0
+
+    def test_withdrawn_jobs_give_their_tokens_back_and_never_join(self) -> None:
+        """A client that left makes room at once."""
+        policy = scheduler()
+        first, second = job(10), job(20)
+        policy.offer([first, second])
+        assert policy.withdraw(first)
+        assert not policy.withdraw(first)
+        assert policy.queued_tokens == 20
+        assert policy.admit(0) == [second]
+
+    def test_a_deadline_that_passes_in_the_queue_is_never_admitted(self) -> None:
+        """Work that nobody waits for is not begun."""
+        policy = scheduler()
+        late, later, patient = job(deadline_at=5.0), job(deadline_at=9.0), job()
+        policy.offer([later, patient, late])
+        assert policy.expire(4.9) == []
+        assert policy.expire(5.0) == [late]
+        assert policy.admit(0) == [later, patient]
+        assert policy.expire(100.0) == []
+
+    def test_old_deadlines_do_not_pile_up(self) -> None:
+        """Jobs that were served long before their deadline leave nothing behind."""
+        policy = scheduler(max_rows=8)
+        for _ in range(1000):
+            policy.offer([job(deadline_at=1e9)])
+            for admitted in policy.admit(0):
+                policy.retire(0, admitted)
+        assert len(policy._deadlines) < 100
+        assert not policy._requests
+
+
+class TestFairness:
+    def test_requests_take_turns(self) -> None:
+        """Three documents get a third each, whoever came first."""
+        policy = scheduler(max_rows=9, bulk_tokens=10_000)
+        for name in "abc":
+            policy.offer(jobs(20, request=name))
+        assert sorted(requests_of(policy.admit(0))) == list("aaabbbccc")
+
+    def test_a_line_goes_next_whatever_waits_in_a_document(self) -> None:
+        """One line beside five hundred sentences waits for one row, not for the document."""
+        policy = scheduler(max_rows=8, interactive_share=0.0)
+        policy.offer(jobs(500))
+        running = policy.admit(0)
+        assert len(running) == 8
+        policy.offer([job(request="line")])
+        policy.retire(0, running[0])
+        assert requests_of(policy.admit(0)) == ["line"]
+
+    def test_rows_are_left_free_for_lines(self) -> None:
+        """A document never takes the whole batch, so that a line need not wait at all."""
+        policy = scheduler(max_rows=16, interactive_share=0.25)
+        policy.offer(jobs(100))
+        assert len(policy.admit(0)) == 12
+        policy.offer([job(request="line")])
+        assert requests_of(policy.admit(0)) == ["line"]
+
+    def test_a_stream_of_lines_does_not_starve_a_document(self) -> None:
+        """With more lines than rows for ever, the document still gets a share."""
+        policy = scheduler(max_rows=2, interactive_share=0.0)
+        policy.offer(jobs(100, length=10))
+        served = 0
+        running: list[Job] = []
+        for turn in range(400):
+            policy.offer([job(request=("line", turn, number)) for number in range(2)])
+            for each in running:
+                policy.retire(0, each)
+            running = policy.admit(0)
+            served += requests_of(running).count("document")
+        assert served >= 5
+
+    def test_a_wide_beam_counts_for_its_width(self) -> None:
+        """Rows are what is scarce: a request with a beam of four gets a quarter of the turns."""
+        policy = scheduler(max_rows=4, bulk_tokens=100_000, encode_budget_tokens=10_000)
+        policy.offer(jobs(50, request="wide", beam_size=4))
+        policy.offer(jobs(50, request="narrow"))
+        rows = {"wide": 0, "narrow": 0}
+        for _ in range(20):
+            for each in policy.admit(0):
+                rows[each.request] += each.options.beam_size
+                policy.retire(0, each)
+        assert 0.5 < rows["wide"] / rows["narrow"] < 2.0
+
+    def test_a_beam_waits_at_the_head_until_all_its_rows_are_free(self) -> None:
+        """Narrow jobs that came later do not take the rows that it waits for."""
+        policy = scheduler(max_rows=4)
+        policy.offer([job(request=name) for name in "abc"])
+        running = policy.admit(0)
+        policy.offer([job(request="beam", beam_size=4)])
+        policy.offer([job(request="later")])
+        assert policy.admit(0) == []
+        for each in running:
+            policy.retire(0, each)
+        assert requests_of(policy.admit(0)) == ["beam"]
+
+
+class TestBudgets:
+    def test_no_more_source_tokens_join_than_one_pause_may_encode(self) -> None:
+        """Encoding stalls whoever is running."""
+        policy = scheduler(max_rows=64, encode_budget_tokens=100)
+        policy.offer(jobs(20, length=30))
+        assert len(policy.admit(0)) == 3
+        assert len(policy.admit(0)) == 3
+
+    def test_a_source_longer_than_the_budget_joins_alone(self) -> None:
+        """A budget is not a refusal."""
+        policy = scheduler(encode_budget_tokens=100)
+        policy.offer([job(300, request="long"), job(10, request="short")])
+        assert [len(each.source_ids) for each in policy.admit(0)] == [300]
+        assert [len(each.source_ids) for each in policy.admit(0)] == [10]
+
+    def test_bulk_gets_no_more_rows_than_the_step_time_allows_while_lines_run(self) -> None:
+        """Learned: 1 ms and 0.5 ms a row, so that 10 ms are 18 rows: one for the line, 17 for the document."""
+        policy = scheduler(max_rows=64, step_budget_seconds=0.010, encode_budget_tokens=10_000)
+        for rows in (1, 8, 32, 64) * 10:
+            policy.note_turn(0, rows, 0.001 + 0.0005 * rows, 0, 0.01)
+        policy.offer([job(request="line")])
+        policy.offer(jobs(100))
+        admitted = policy.admit(0)
+        assert len(admitted) == 18
+        policy.retire(0, next(each for each in admitted if each.request == "line"))
+        assert len(policy.admit(0)) == 56 - 17
+
+    def test_bulk_moves_on_even_when_steps_are_slow(self) -> None:
+        """However slow the machine, a document gets an eighth of the rows."""
+        policy = scheduler(max_rows=64, step_budget_seconds=0.001, encode_budget_tokens=10_000)
+        policy.note_turn(0, 64, 1.0, 0, 1.0)
+        policy.offer([job(request="line")])
+        policy.offer(jobs(100))
+        assert requests_of(policy.admit(0)).count("document") == 8
+
+    def test_bulk_joins_in_bites(self) -> None:
+        """Encoding one sentence at a time would waste the encoder; lines are not held up by it."""
+        policy = scheduler(max_rows=64, interactive_share=0.0, encode_budget_tokens=10_000)
+        policy.offer(jobs(200))
+        running = policy.admit(0)
+        for each in running[:7]:
+            policy.retire(0, each)
+        assert policy.admit(0) == []
+        policy.retire(0, running[7])
+        assert len(policy.admit(0)) == 8
+
+    def test_bulk_that_joins_together_is_of_like_length(self) -> None:
+        """Padding is the largest waste of an encoder."""
+        policy = scheduler(max_rows=64, interactive_share=0.0, encode_budget_tokens=100)
+        policy.offer([job(length, request="document") for length in [10, 50] * 30])
+        lengths = [len(each.source_ids) for each in policy.admit(0)]
+        assert lengths == [10] * len(lengths)
+        assert len(lengths) >= 7
+
+    def test_no_length_waits_for_ever(self) -> None:
+        """Even beside lines that always join first, the odd sentence of a document comes to its turn."""
+        policy = scheduler(max_rows=64, bulk_tokens=50)
+        odd = job(60, request="document")
+        policy.offer([job(10, request="document"), odd])
+        for turn in range(200):
+            policy.offer([job(10, request=("line", turn)), job(10, request="document")])
+            admitted = policy.admit(0)
+            for each in admitted:
+                policy.retire(0, each)
+            if odd in admitted:
+                return
+        pytest.fail("the odd sentence never joined")
+
+    def test_static_batching_joins_only_an_empty_batch(self) -> None:
+        """The switch that benchmarks compare with."""
+        policy = scheduler(max_rows=4, continuous=False, encode_budget_tokens=1)
+        policy.offer(jobs(6))
+        running = policy.admit(0)
+        assert len(running) == 4
+        policy.retire(0, running[0])
+        assert policy.admit(0) == []
+        for each in running[1:]:
+            policy.retire(0, each)
+        assert len(policy.admit(0)) == 2
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(1, 60), st.integers(0, 4), st.integers(1, 4), st.booleans()), min_size=1, max_size=60
+    ),
+    st.integers(4, 16),
+    st.integers(1, 2),
+)
+def test_no_row_is_given_twice_and_everybody_is_served(
+    arrivals: list[tuple[int, int, int, bool]], max_rows: int, loops: int
+) -> None:
+    """Whatever arrives, reservations stay within the batch and the books return to zero."""
+    policy = scheduler(max_rows, loops, bulk_tokens=50, encode_budget_tokens=64)
+    waiting = [job(length, request, beam_size) for length, request, beam_size, _ in arrivals]
+    leaves_early = [each for each, arrival in zip(waiting, arrivals, strict=True) if arrival[3]]
+    policy.offer(waiting)
+    withdrawn = [each for each in leaves_early if policy.withdraw(each)]
+    served: list[Job] = []
+    running: list[list[Job]] = [[] for _ in range(loops)]
+    for _ in range(1000):
+        for loop in range(loops):
+            running[loop] += policy.admit(loop)
+            assert sum(each.options.beam_size for each in running[loop]) <= max_rows
+            if running[loop]:
+                served.append(running[loop].pop(0))
+                policy.retire(loop, served[-1])
+    assert sorted(each.serial for each in served + withdrawn) == sorted(each.serial for each in waiting)
+    assert (policy.queued_tokens, policy.num_running, policy._num_backlogged, policy._requests) == (0, 0, 0, {})
+
+
+@given(st.lists(st.integers(1, 100).map(job), max_size=40))
+def test_groups_hold_everybody_and_little_padding(several: list[Job]) -> None:
+    """Encoded together means of like length."""
+    groups = like_lengths(several)
+    assert sorted(each.num_source_tokens for group in groups for each in group) == sorted(
+        each.num_source_tokens for each in several
+    )
+    for group in groups:
+        lengths = [each.num_source_tokens for each in group]
+        assert max(lengths) <= 1.25 * min(lengths) + 2
