@@ -68,8 +68,9 @@ class _Request:
 
     def nearest(self, length: int) -> Job:
         """The oldest of those whose length is nearest."""
-        nearest = min(self._by_length, key=lambda other: abs(other - length))
-        return next(iter(self._by_length[nearest].values()))
+        if length not in self._by_length:
+            length = min(self._by_length, key=lambda other: abs(other - length))
+        return next(iter(self._by_length[length].values()))
 
 
 class _Line:
@@ -285,9 +286,9 @@ class Scheduler:
         return line if line.tag <= bulk.tag else bulk
 
     def _pick(self, request: _Request, joined: list[Job]) -> Job:
-        """The request's oldest job, or for bulk one of like length to the first that joins."""
+        """The request's oldest job, or for bulk one of like length to the last that joined."""
         if joined and request.bulk and request.num_picks % _OLDEST_EVERY:
-            return request.nearest(joined[0].num_source_tokens)
+            return request.nearest(joined[-1].num_source_tokens)
         return request.oldest()
 
     def _join(self, batch: _Batch, request: _Request, job: Job) -> None:
