@@ -124,7 +124,8 @@ class SegmentCache:
         started = [flight for ticket in tickets if (flight := self._look_up(engine, ticket))]
         jobs = [flight.job for flight in started]
         try:
-            engine.submit_all(jobs)
+            if jobs:  # a full queue refuses even nothing, and hits need no queue
+                engine.submit_all(jobs)
         except Exception as error:
             for flight in started:
                 self._ground(flight, error)

@@ -41,7 +41,7 @@ class Span:
 class Pattern:
     kind: SpanKind
     regex: re.Pattern[str]
-    hints: tuple[str, ...]  # without any of these in the text there is no match, and no need to search
+    hint: re.Pattern[str] | None  # where this is not in the text there is no match, and no need for a slower search
     accept: Callable[[str], bool] | None = None
     trim: bool = False  # closing punctuation belongs to the sentence
 
@@ -89,6 +89,8 @@ def _is_identifier(token: str) -> bool:
     digits = sum(character.isdigit() for character in token)
     if not any(character.isalpha() for character in token):
         return digits >= 5 and re.match(r"\d{1,4}[.,]", token) is None  # 1.234.567,89 is written otherwise elsewhere
+    if re.search(r"(?:^|[-_])[a-z]{3,}(?:$|[-_])", token):
+        return False  # 3-D-printed: a word is part of it
     if any("A" <= character <= "Z" for character in token):
         return len(token) >= 4
     return digits >= 2 and len(token) >= 8 and re.fullmatch(r"[0-9a-f-]+", token) is not None
@@ -101,26 +103,26 @@ def _is_telephone(text: str) -> bool:
 def _pattern(
     kind: SpanKind,
     regex: str,
-    hints: str = "",
+    hint: str | None = None,
     flags: int = 0,
     accept: Callable[[str], bool] | None = None,
     trim: bool = False,
 ) -> Pattern:
-    return Pattern(kind, re.compile(regex, flags), tuple(hints.split()), accept, trim)
+    return Pattern(kind, re.compile(regex, flags), re.compile(hint) if hint else None, accept, trim)
 
 
 PATTERNS: tuple[Pattern, ...] = (
     _pattern(
         SpanKind.ADDRESS,
         rf"(?<![\w+.-])(?:[a-z][a-z0-9+.-]{{1,15}}://|mailto:|tel:|www\.){_TAIL}++",
-        ":// mailto: tel: www.",
+        r"://|(?i:mailto:|tel:|www\.)",
         re.IGNORECASE,
         trim=True,
     ),
     _pattern(
         SpanKind.ADDRESS,
         rf"(?<![\w@.-])(?:[a-z0-9-]{{1,63}}\.){{1,5}}{_TLD}(?![\w@-])(?::\d{{2,5}})?(?:/{_TAIL}*+)?",
-        ".",
+        r"\.[a-z]",
         trim=True,
     ),
     _pattern(SpanKind.ADDRESS, r"(?<![\w.+%-])[\w.+%-]{1,64}+@[\w-]{1,63}+(?:\.[\w-]{1,63}+){1,5}", "@"),
@@ -130,7 +132,7 @@ PATTERNS: tuple[Pattern, ...] = (
         SpanKind.VARIABLE,
         r"(?:\{\{[^{}\n]{1,100}+\}\}|\{%[^{}\n]{1,100}?%\}|[$%#]\{[^{}\n]{1,100}+\}"
         r"|\{(?:[^\W\d][\w.\[\]-]{0,60}+|\d{0,3})(?:[!:,][^{}\n]{0,40}+)?\})(?:/[\w.@%+=-]++)*+",
-        "{",
+        r"\{",
         trim=True,
     ),
     _pattern(
@@ -139,7 +141,7 @@ PATTERNS: tuple[Pattern, ...] = (
         r"|(?<!\d)%(?:\d{1,2}\$)?[#0+-]{0,3}\d{0,3}(?:\.\d{1,3})?(?:hh?|ll?|z)?[sdifeEgGxXoucr@](?!\w)|%%",
         "%",
     ),
-    _pattern(SpanKind.VARIABLE, r"(?<![\w$])\$[A-Za-z_]\w{0,60}+", "$"),
+    _pattern(SpanKind.VARIABLE, r"(?<![\w$])\$[A-Za-z_]\w{0,60}+", r"\$"),
     _pattern(
         SpanKind.MARKUP,
         rf"</?[A-Za-z][\w:.-]{{0,40}}+(?:{_ATTRIBUTE}){{0,30}}+\s*+/?>|</?\d{{1,3}}\s?/?>|<!--[^<>]{{0,2000}}?-->|<!DOCTYPE[^<>]{{0,200}}>",
@@ -154,7 +156,10 @@ PATTERNS: tuple[Pattern, ...] = (
     ),
     _pattern(SpanKind.HANDLE, r"(?<![\w&#/])#\w++", "#"),
     _pattern(
-        SpanKind.PATH, r"(?<!\w)[A-Za-z]:\\[^\s<>\"|?*]*+|(?<![\\\w])\\\\[\w.-]{1,60}+\\[^\s<>\"|?*]++", "\\", trim=True
+        SpanKind.PATH,
+        r"(?<!\w)[A-Za-z]:\\[^\s<>\"|?*]*+|(?<![\\\w])\\\\[\w.-]{1,60}+\\[^\s<>\"|?*]++",
+        r"\\",
+        trim=True,
     ),
     _pattern(
         SpanKind.PATH,
@@ -165,12 +170,12 @@ PATTERNS: tuple[Pattern, ...] = (
     _pattern(
         SpanKind.PATH,
         rf"(?<![\w/.-])(?:[\w.-]{{1,80}}+/){{0,10}}+[\w-]{{1,80}}+(?:\.[\w-]{{1,20}}){{0,3}}\.{_EXTENSION}(?!\w)",
-        ".",
+        r"\.[a-z0-9]",
     ),
     _pattern(SpanKind.CODE, r"```.+?```|`[^`\n]{1,300}+`", "`", re.DOTALL),
     _pattern(
         SpanKind.IDENTIFIER,
-        r"(?<![\w.,-])[A-Za-z_-]{0,40}\d[A-Za-z0-9_-]*+(?!\w)(?:[.,]\d+(?!\w))*",
+        r"(?<![\w.,:-])[A-Za-z_-]{0,40}\d[A-Za-z0-9_-]*+(?!\w)(?:[.,]\d+(?!\w))*",
         accept=_is_identifier,
     ),
     _pattern(
@@ -181,7 +186,7 @@ PATTERNS: tuple[Pattern, ...] = (
     _pattern(
         SpanKind.IDENTIFIER,
         r"(?<![\w.,])v?\d{1,4}(?:\.\d{1,5}){2,5}(?!\w)",
-        ".",
+        r"\.\d",
         accept=lambda text: not _is_thousands(text),
     ),
     _pattern(
@@ -201,7 +206,7 @@ _RAW_OPEN = re.compile(r"<(script|style|code|kbd|samp|var)(?:\s[^<>]{0,2000})?>"
 def pattern_spans(text: str) -> Iterator[Span]:
     """Every match of every pattern; matches of different patterns may overlap."""
     for pattern in PATTERNS:
-        if not pattern.hints or any(hint in text for hint in pattern.hints):
+        if pattern.hint is None or pattern.hint.search(text):
             yield from _matches(pattern, text)
     if "</" in text:
         yield from _raw_elements(text)

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from service.translation.glossary import NO_GLOSSARY, Glossary
+from service.translation.normalization import clean
 from service.translation.patterns import Span, SpanKind, pattern_spans, without_overlaps
 
 # A source as the tokenizer and the retries see it: text, and spans that were taken out of it.
@@ -19,7 +20,7 @@ Chunk = str | Span
 # A translation as it comes from the tokenizer: text, and the numbers of placeholders.
 Part = str | int
 
-_TOKEN = re.compile(r"[\w\u0300-\u036f]+|[^\w\s\u0300-\u036f]+")
+_TOKEN = re.compile(r"[\w\u0300-\u036f]+|[^\w\s\u0300-\u036f]")
 
 
 def find_spans(
@@ -106,8 +107,8 @@ class _Neighbours:
         self.glued_before: set[int] = set()
         self.glued_after: set[int] = set()
         self.glued_pairs: set[tuple[int, int]] = set()
-        parts = numbered(chunks)
-        for left, right in itertools.pairwise(parts):
+        parts = [clean(part) if isinstance(part, str) else part for part in numbered(chunks)]
+        for left, right in itertools.pairwise(part for part in parts if part != ""):
             if isinstance(left, int) and isinstance(right, int):
                 self.glued_pairs.add((left, right))
             elif isinstance(left, str) and isinstance(right, int) and left[-1].isalnum():

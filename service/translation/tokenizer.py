@@ -6,21 +6,18 @@ between words, and its pieces joined are exactly what decoding at once gives.
 
 import codecs
 import json
-import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
 import sentencepiece
 
 from service.bundles.manifest import Bundle, BundleError
+from service.translation.normalization import CLEANED, clean
 
 WORD_MARK = "\u2581"  # SentencePiece writes a space as this
 UNKNOWN = "\ufffd".encode()  # a token that stands for nothing we know is shown, not dropped
-# Layout hints inside the words of the source; another language breaks its words elsewhere.
-_DROPPED = dict.fromkeys(map(ord, "\u00ad\u200b\u2060\ufeff"))
-# What `clean` makes plain spaces of, or drops: no tokenizer needs to know it.
-_CLEANED = frozenset(filter(str.isspace, map(chr, range(0x3001)))) | frozenset(map(chr, _DROPPED))
+_ORDINALS = "ºª"  # 2º is 2nd elsewhere: better spelt in bytes than copied
 # Scripts that put no spaces between words: every character may end a piece of stream.
 _UNSPACED = (
     (0x0E00, 0x0EFF),
@@ -30,15 +27,6 @@ _UNSPACED = (
     (0xF900, 0xFAFF),
     (0x20000, 0x3FFFF),
 )
-
-
-def clean(text: str) -> str:
-    """Text as models know it: composed, one plain space where any white space stands, no layout hints inside words."""
-    text = unicodedata.normalize("NFC", text).translate(_DROPPED)
-    if " ".join(text.split()) == text:
-        return text
-    words = " ".join(text.split())
-    return (" " if text[:1].isspace() else "") + words + (" " if words and text[-1:].isspace() else "")
 
 
 class Vocabulary(Protocol):
@@ -125,6 +113,13 @@ def _is_unspaced(character: str) -> bool:
     return any(first <= ord(character) <= last for first, last in _UNSPACED)
 
 
+def _known(pieces: Iterable[str]) -> frozenset[str]:
+    """Single characters, and their capitals: a vocabulary may lack the rare Ú, but a model that knows ú has seen it."""
+    characters = {piece for piece in pieces if len(piece) == 1}
+    capitals = {upper for character in characters if len(upper := character.upper()) == 1}
+    return frozenset(characters | capitals | set(_ORDINALS)) | CLEANED
+
+
 def _decode(vocabulary: Vocabulary, ids: Sequence[int]) -> str:
     return b"".join(map(vocabulary.piece_bytes, ids)).decode("utf-8", "replace").strip()
 
@@ -196,8 +191,7 @@ class SentencePieceTokenizer:
 
     def _known_characters(self) -> frozenset[str]:
         whole = (i for i in range(len(self._pieces)) if not self._processor.is_byte(i))
-        texts = (self._pieces[token_id].decode() for token_id in whole)
-        return frozenset(text for text in texts if len(text) == 1) | _CLEANED
+        return _known(self._pieces[token_id].decode() for token_id in whole)
 
 
 class MarianTokenizer:
@@ -213,8 +207,7 @@ class MarianTokenizer:
         control = {piece for piece in vocabulary if piece.startswith("<") and piece.endswith(">") and len(piece) > 2}
         control |= {piece for piece in vocabulary if piece.startswith(">>") and piece.endswith("<<")}
         self._control_ids = frozenset(vocabulary[piece] for piece in control)
-        texts = (piece.replace(WORD_MARK, "") for piece in vocabulary)
-        self.known_characters = frozenset(text for text in texts if len(text) == 1) | _CLEANED
+        self.known_characters = _known(piece.replace(WORD_MARK, "") for piece in vocabulary)
 
     def encode(self, parts: Sequence[str | int]) -> list[int]:
         return self._encode(self._source, parts)

@@ -21,7 +21,7 @@ from service.translation.contract import (
     TranslationOptions,
     TranslationResult,
 )
-from service.translation.tokenizer import clean
+from service.translation.normalization import clean
 from service.translation.translator import Translator
 from tests.bundles.fakes import FakeEngines, tokenizer, write_bundle
 from tests.translation.conftest import Clock, OpenTranslator
