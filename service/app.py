@@ -133,7 +133,8 @@ def _lifespan(parts: Parts, rooms: Rooms, reloader: Reloader) -> Callable[[FastA
         await reloader.reload()
         if not parts.catalog.routes():
             await asyncio.to_thread(parts.catalog.close, drain=False)
-            raise NothingServesError("No bundle can serve; the lines above say why. `dragoman doctor` tells more.")
+            log.error("no bundle can serve; the lines above say why, `dragoman doctor` tells more")
+            raise NothingServesError
         rooms.lifecycle.loaded, rooms.lifecycle.draining = True, False
         tasks = [asyncio.create_task(work) for work in _background(rooms, reloader)]
         try:

@@ -14,7 +14,7 @@ from service.bundles.catalog import Catalog, ReloadReport, Route, Served
 from service.bundles.manifest import Bundle
 from service.cgroup import available_cpus
 from service.engine.job import DecodingRules
-from service.engine.loop import Engine
+from service.engine.loop import Engine, Runner
 from service.engine.scheduler import EngineSettings
 from service.metrics import Metrics
 from service.settings import Settings
@@ -56,7 +56,19 @@ def num_loops(settings: Settings) -> int:
     return settings.threads or available_cpus()
 
 
-def build_parts(settings: Settings, metrics: Metrics, clock: Callable[[], float]) -> Parts:
+def open_runners(bundle: Bundle, settings: Settings) -> list[Runner]:
+    from service.engine.runner import OrtRunner, OrtSessions
+
+    sessions = OrtSessions(bundle, threads=1, provider=settings.provider)
+    return [OrtRunner(sessions, settings.max_rows) for _ in range(num_loops(settings))]
+
+
+def build_parts(
+    settings: Settings,
+    metrics: Metrics,
+    clock: Callable[[], float],
+    open_runners: Callable[[Bundle, Settings], Sequence[Runner]] = open_runners,
+) -> Parts:
     from service.translation.cache import SegmentCache
     from service.translation.language import Detector
     from service.translation.tokenizer import load_tokenizer
@@ -64,7 +76,7 @@ def build_parts(settings: Settings, metrics: Metrics, clock: Callable[[], float]
     metrics.set_threads(num_loops(settings))
     catalog = Catalog(
         bundle_roots(settings),
-        open_engine=lambda bundle: open_engine(bundle, settings, metrics, clock),
+        open_engine=lambda bundle: _open_engine(bundle, open_runners(bundle, settings), settings, metrics, clock),
         open_tokenizer=load_tokenizer,
         observer=_CatalogMetrics(metrics),
         pivot=settings.pivot,
@@ -80,11 +92,13 @@ def build_parts(settings: Settings, metrics: Metrics, clock: Callable[[], float]
     return Parts(catalog, Translator(catalog, Detector(), cache, limits, clock))
 
 
-def open_engine(bundle: Bundle, settings: Settings, metrics: Metrics, clock: Callable[[], float]) -> Engine:
-    from service.engine.runner import OrtRunner, OrtSessions
-
-    sessions = OrtSessions(bundle, threads=1, provider=settings.provider)
-    runners = [OrtRunner(sessions, max_rows=settings.max_rows) for _ in range(num_loops(settings))]
+def _open_engine(
+    bundle: Bundle,
+    runners: Sequence[Runner],
+    settings: Settings,
+    metrics: Metrics,
+    clock: Callable[[], float],
+) -> Engine:
     rules = bundle.rules
     return Engine(
         runners,

@@ -185,3 +185,7 @@ def _settings(**overrides: object) -> "Settings":
 def _fail(sentence: str) -> NoReturn:
     typer.echo(sentence, err=True)
     raise typer.Exit(2)
+
+
+if __name__ == "__main__":
+    main()

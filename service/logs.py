@@ -52,6 +52,12 @@ def configure_logs(level: str, log_format: str, stream: TextIO | None = None) ->
     logging.root.setLevel(level.upper())
     for noisy in ("uvicorn.error", "watchfiles.main"):  # we tell the same in our own words
         logging.getLogger(noisy).setLevel(logging.WARNING)
+    logging.getLogger("uvicorn.error").addFilter(_is_not_a_traceback)
+
+
+def _is_not_a_traceback(record: logging.LogRecord) -> bool:
+    """A start that fails is told in a sentence; uvicorn would add the whole traceback as a message."""
+    return not record.getMessage().startswith("Traceback")
 
 
 def _fields(record: logging.LogRecord) -> dict[str, Any]:
