@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from model.optimizer import Optimizers
 from model.saved import SavedModelError, write_atomically
 
 
@@ -30,7 +31,7 @@ class Progress:
 
 
 def save_state(
-    path: Path, network: torch.nn.Module, optimizer: torch.optim.Optimizer, progress: Progress, config: dict[str, Any]
+    path: Path, network: torch.nn.Module, optimizer: Optimizers, progress: Progress, config: dict[str, Any]
 ) -> None:
     state = {
         "network": network.state_dict(),

@@ -5,6 +5,7 @@ from typing import Any, Literal
 
 NormPlacement = Literal["pre", "post"]
 PositionKind = Literal["sinusoidal", "learned"]
+OptimizerKind = Literal["adam", "muon"]
 
 
 @dataclass(frozen=True)
@@ -64,8 +65,10 @@ class TrainConfig:
     batch_tokens: int = 2500  # source + target tokens of one forward pass, padding included
     accumulate: int = 2  # forward passes per update (of each process)
     max_steps: int = 100_000
+    optimizer: OptimizerKind = "adam"
     peak_lr: float = 2e-3
     warmup_steps: int = 1000
+    decay_from: int = 0  # the rate stays at its peak up to this step; 0: it falls from the end of the warm-up on
     cooldown_steps: int = 0  # at the end of the run the rate falls linearly to zero over this many steps
     label_smoothing: float = 0.1
     clip_norm: float = 1.0

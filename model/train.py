@@ -19,7 +19,7 @@ import typer
 from rich.console import Console
 
 from model.batches import Batches, Direction, directions
-from model.config import PRESETS, TrainConfig, preset
+from model.config import PRESETS, OptimizerKind, TrainConfig, preset
 from model.corpus import CorpusError, CorpusSpec, Pair, filter_pairs, read_pairs, tokenize
 from model.saved import SavedModel, SavedModelError, load_model, write_atomically
 from model.tokenizer import Tokenizer, train_tokenizer
@@ -182,6 +182,10 @@ def run(
     max_steps: Annotated[int, typer.Option()] = TrainConfig.max_steps,
     peak_lr: Annotated[float, typer.Option()] = TrainConfig.peak_lr,
     warmup_steps: Annotated[int, typer.Option()] = TrainConfig.warmup_steps,
+    decay_from: Annotated[
+        int, typer.Option(help="step up to which the rate stays at its peak")
+    ] = TrainConfig.decay_from,
+    optimizer: Annotated[OptimizerKind, typer.Option()] = TrainConfig.optimizer,
     cooldown_steps: Annotated[int, typer.Option()] = TrainConfig.cooldown_steps,
     validate_every: Annotated[int, typer.Option()] = TrainConfig.validate_every,
     patience: Annotated[int, typer.Option()] = TrainConfig.patience,

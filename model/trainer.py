@@ -20,6 +20,7 @@ from model.config import TrainConfig
 from model.curve import Curve
 from model.evaluate import evaluate
 from model.meter import Meter
+from model.optimizer import make_optimizers
 from model.saved import SavedModel, save_model
 from model.tokenizer import PAD_ID
 from model.transformer import Transformer
@@ -35,7 +36,8 @@ class TrainingError(Exception):
 
 def learning_rate(step: int, config: TrainConfig) -> float:
     """Linear warm-up, inverse square root, and a linear fall to zero at the end if a cool-down is asked for."""
-    rate = config.peak_lr * min(step / config.warmup_steps, math.sqrt(config.warmup_steps / step))
+    decay_from = max(config.warmup_steps, config.decay_from)
+    rate = config.peak_lr * min(step / config.warmup_steps, 1.0, math.sqrt(decay_from / step))
     if config.cooldown_steps:
         rate *= min(1.0, (config.max_steps - step + 1) / config.cooldown_steps)
     return max(rate, 0.0)
@@ -61,7 +63,7 @@ class Trainer:
 
     def __post_init__(self) -> None:
         self.network = self.saved.network
-        self.optimizer = torch.optim.Adam(self.network.parameters(), betas=(0.9, 0.98), eps=1e-9, fused=True)
+        self.optimizer = make_optimizers(self.network, self.config.optimizer)
         self.progress = Progress()
         self.skipped_in_a_row = 0
 
@@ -119,8 +121,7 @@ class Trainer:
         self._guard(finite)
         self.progress.step, self.progress.tokens = self.progress.step + 1, self.progress.tokens + int(tokens)
         if finite:
-            for parameters in self.optimizer.param_groups:
-                parameters["lr"] = learning_rate(self.progress.step, self.config)
+            self.optimizer.set_rate(learning_rate(self.progress.step, self.config))
             self.optimizer.step()
         self.optimizer.zero_grad()
         return total / target_tokens if finite else math.nan
