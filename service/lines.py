@@ -1,0 +1,162 @@
+"""A line in, a line out: order kept, a window of lines at a time, lines of like length side by side.
+
+Knows nothing of files, bundles and terminals: `cli_translate.py` brings those, `service.translation` the translations.
+"""
+
+import asyncio
+import math
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from service.engine.job import FinishReason
+from service.translation.contract import Segment, SegmentWarning, Translation
+
+Translate = Callable[[Sequence[str]], Awaitable[Sequence[Translation]]]
+
+_CHUNK_LINES = 256  # translated as one request
+_CHUNKS_UNDER_WAY = 3  # enough to keep the batch full while one ends; more would only wait, and mix lengths
+
+
+@dataclass(frozen=True)
+class LineFormat:
+    """What is written for a line: `n_best` lines, and behind each a tab and its score if asked for."""
+
+    n_best: int = 1
+    scores: bool = False
+
+    def write(self, line: str, translation: Translation | None) -> list[str]:
+        """Without a translation the line is blank, and passes through."""
+        found = [(line, 0.0)] if translation is None else list(_variants(line, translation))
+        if translation is None:
+            found *= self.n_best
+        found = (found + [("", -math.inf)] * self.n_best)[: self.n_best]
+        # A model may say a line break; it would shift every line below it.
+        texts = [(text.replace("\n", " "), score) for text, score in found]
+        return [f"{text}\t{score:.6f}" if self.scores else text for text, score in texts]
+
+
+@dataclass
+class LineReport:
+    """How many lines went through, and which were not translated to their end."""
+
+    num_lines: int = 0
+    troubles: Counter[str] = field(default_factory=Counter)  # finish reason or warning -> lines
+    first_troubled_line: int | None = None
+
+    def note(self, translation: Translation | None) -> None:
+        self.num_lines += 1
+        troubles = set() if translation is None else set(map(_trouble, translation.segments)) - {None}
+        self.troubles.update(trouble for trouble in troubles if trouble is not None)
+        if troubles and self.first_troubled_line is None:
+            self.first_troubled_line = self.num_lines
+
+
+async def translate_lines(
+    windows: AsyncIterator[Sequence[str]],
+    translate: Translate,
+    write: Callable[[Sequence[str]], None],
+    shape: LineFormat,
+) -> LineReport:
+    """Translate all windows; `write` is given the lines of whole windows, in order, as soon as they are there."""
+    report = LineReport()
+    begun: asyncio.Queue[_Window | None] = asyncio.Queue(maxsize=1)  # one is written, one waits, one is being begun
+    feeder = asyncio.create_task(_feed(windows, translate, begun))
+    window: _Window | None = None
+    try:
+        while (window := await begun.get()) is not None:
+            await asyncio.gather(*window.tasks)
+            output = []
+            for line, translation in zip(window.lines, window.translations, strict=True):
+                report.note(translation)
+                output += shape.write(line, translation)
+            write(output)
+        await feeder  # to raise what went wrong there
+    finally:
+        feeder.cancel()
+        if window is not None:
+            window.cancel()
+    return report
+
+
+class _Window:
+    """Lines on their way."""
+
+    def __init__(self, lines: Sequence[str], translate: Translate, room: asyncio.Semaphore) -> None:
+        self.lines = lines
+        self.translations: list[Translation | None] = [None] * len(lines)
+        by_length = sorted((i for i, line in enumerate(lines) if line.strip()), key=lambda i: len(lines[i]))
+        chunks = [by_length[start : start + _CHUNK_LINES] for start in range(0, len(by_length), _CHUNK_LINES)]
+        self.tasks = [asyncio.create_task(self._translate(chunk, translate, room)) for chunk in chunks]
+
+    def cancel(self) -> None:
+        for task in self.tasks:
+            task.cancel()
+
+    async def _translate(self, chunk: Sequence[int], translate: Translate, room: asyncio.Semaphore) -> None:
+        async with room:
+            translations = await translate([self.lines[i] for i in chunk])
+        for i, translation in zip(chunk, translations, strict=True):
+            self.translations[i] = translation
+
+
+async def _feed(
+    windows: AsyncIterator[Sequence[str]], translate: Translate, begun: "asyncio.Queue[_Window | None]"
+) -> None:
+    room = asyncio.Semaphore(_CHUNKS_UNDER_WAY)
+    window: _Window | None = None
+    try:
+        async for lines in windows:
+            window = _Window(lines, translate, room)
+            await begun.put(window)
+            window = None
+        await begun.put(None)
+    except Exception:
+        await begun.put(None)  # what came before is still written
+        raise
+    finally:
+        if window is not None:
+            window.cancel()
+
+
+def _trouble(segment: Segment) -> str | None:
+    if segment.finish_reason is not FinishReason.EOS:
+        return segment.finish_reason.value
+    lost = SegmentWarning.PLACEHOLDER_LOST
+    return lost.value if lost in segment.warnings else None
+
+
+def _variants(line: str, translation: Translation) -> Iterator[tuple[str, float]]:
+    """Best first; of a line in several segments the nth joins the nth of each."""
+    segments = translation.segments
+    yield translation.text, _score([segment.score for segment in segments], segments)
+    separators = _separators(line, segments)
+    if separators is None:
+        return
+    choices = [
+        [(segment.text, segment.score), *((other.text, other.score) for other in segment.alternatives)]
+        for segment in segments
+    ]
+    for place in range(1, max(map(len, choices), default=1)):
+        chosen = [choice[min(place, len(choice) - 1)] for choice in choices]
+        texts = [part for separator, (text, _) in zip(separators, chosen, strict=False) for part in (separator, text)]
+        yield "".join(texts) + separators[-1], _score([score for _, score in chosen], segments)
+
+
+def _separators(line: str, segments: Sequence[Segment]) -> list[str] | None:
+    """What stands before each segment and behind the last; None when the line does not hold them in order."""
+    separators, end = [], 0
+    for segment in segments:
+        start = line.find(segment.source, end)
+        if start < 0:
+            return None
+        separators.append(line[end:start])
+        end = start + len(segment.source)
+    return [*separators, line[end:]]
+
+
+def _score(scores: Sequence[float], segments: Sequence[Segment]) -> float:
+    """The mean, weighted by tokens."""
+    num_tokens = sum(segment.num_tokens for segment in segments)
+    weighted = sum(score * segment.num_tokens for score, segment in zip(scores, segments, strict=True))
+    return weighted / num_tokens if num_tokens else 0.0

@@ -1,0 +1,150 @@
+"""`dragoman translate` from file descriptor to lines, with bundles whose models need no network."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from typer import Typer
+from typer.testing import CliRunner
+
+from service.cli_translate import InputError, LineReader, translate, translate_descriptor
+from service.lines import LineFormat, LineReport
+from service.translation.contract import TranslationOptions
+from tests.bundles.fakes import open_catalog, sentences, write_bundle
+
+
+@pytest.fixture
+def pipe() -> tuple[int, Callable[[bytes], None]]:
+    """A descriptor to read from, and what feeds it from another thread and closes it."""
+    reading, writing = os.pipe()
+
+    def feed(data: bytes) -> None:
+        def work() -> None:
+            with os.fdopen(writing, "wb") as file:
+                file.write(data)
+
+        threading.Thread(target=work, daemon=True).start()
+
+    return reading, feed
+
+
+def read_windows(descriptor: int) -> tuple[list[str], Exception | None]:
+    lines: list[str] = []
+
+    async def work() -> None:
+        async for window in LineReader(descriptor, asyncio.get_running_loop()).windows():
+            lines.extend(window)
+
+    try:
+        asyncio.run(work())
+    except InputError as error:
+        return lines, error
+    return lines, None
+
+
+def run(tmp_path: Path, pipe, text: str, kind: str = "copy", **options: object) -> tuple[list[str], LineReport]:
+    write_bundle(tmp_path / "pt-en", kind)
+    catalog = open_catalog(tmp_path)
+    catalog.reload()
+    descriptor, feed = pipe
+    feed(text.encode())
+    output: list[str] = []
+    shape = LineFormat(n_best=options.get("n_best", 1))
+    try:
+        work = translate_descriptor(
+            catalog, "pt", "en", TranslationOptions(**options), shape, descriptor, output.extend
+        )
+        return output, asyncio.run(work)
+    finally:
+        catalog.close(drain=False)
+
+
+class TestReading:
+    @pytest.mark.parametrize(
+        ("data", "lines"),
+        [
+            (b"", []),
+            (b"one\ntwo\n", ["one", "two"]),
+            (b"one\n\ntwo", ["one", "", "two"]),
+            (b"\n\n", ["", ""]),
+            (b"dos\r\n", ["dos\r"]),
+            ("não\u2028é\n".encode(), ["não\u2028é"]),
+        ],
+    )
+    def test_lines_end_where_the_input_says_so(self, pipe, data: bytes, lines: list[str]) -> None:
+        """Only a line feed ends a line; the last may lack it."""
+        pipe[1](data)
+        assert read_windows(pipe[0]) == (lines, None)
+
+    def test_long_lines_and_large_inputs_come_whole(self, pipe) -> None:
+        """Lines do not know how large a read is."""
+        lines = ["x" * 200_000, *(f"é {number}" for number in range(20_000))]
+        pipe[1]("\n".join(lines).encode())
+        assert read_windows(pipe[0]) == (lines, None)
+
+    def test_bytes_that_are_no_text_are_refused_by_line_number(self, pipe) -> None:
+        """Guessing an encoding loses text silently; what came before is kept."""
+        pipe[1](b"one\ntwo\n\xff\xfe\nfour\n")
+        lines, error = read_windows(pipe[0])
+        assert lines == ["one", "two"]
+        assert "Line 3" in str(error)
+
+
+class TestTranslating:
+    def test_sentences_come_out_in_order(self, tmp_path: Path, pipe) -> None:
+        """The copying model makes it plain: what goes in comes out."""
+        lines = [source for source, _ in sentences()][:40]
+        output, report = run(tmp_path, pipe, "\n".join(lines) + "\n\n  \nFim.\n")
+        assert output == [*lines, "", "  ", "Fim."]
+        assert (report.num_lines, dict(report.troubles)) == (43, {})
+
+    def test_a_line_longer_than_the_model_takes_is_split_and_joined(self, tmp_path: Path, pipe) -> None:
+        """Text that does not fit is split, never cut."""
+        line = " ".join(source for source, _ in sentences()[:12])
+        output, _ = run(tmp_path, pipe, line)
+        assert output == [line]
+
+    def test_lines_that_loop_are_counted(self, tmp_path: Path, pipe) -> None:
+        """The user is told which lines are not whole."""
+        _, report = run(tmp_path, pipe, "Fim\nA porta do jardim ficou aberta toda a noite.\n", kind="loop")
+        assert dict(report.troubles) == {"repetition": 1}
+        assert report.first_troubled_line == 2
+
+    def test_n_best_lines_for_every_line(self, tmp_path: Path, pipe) -> None:
+        """Beam and n-best reach the engine."""
+        output, _ = run(tmp_path, pipe, "Fim.\n\nA porta.\n", beam_size=3, n_best=3, split_sentences=False)
+        assert len(output) == 9
+        assert (output[0], output[3:6], output[6]) == ("Fim.", ["", "", ""], "A porta.")
+        assert output[2] not in ("", output[0])
+
+
+class TestCommand:
+    def invoke(self, *arguments: str):
+        app = Typer()
+        app.command()(translate)
+        return CliRunner().invoke(app, arguments)
+
+    def test_help_says_what_is_written(self) -> None:
+        """The format is part of the contract."""
+        result = self.invoke("--help")
+        assert result.exit_code == 0
+        for word in ("--from", "--to", "--n-best", "--scores", "exactly N", "--no-repetition-guard", "--threads"):
+            assert word in result.output.replace("\n", " ")
+
+    def test_n_best_above_the_beam_is_refused(self) -> None:
+        """Before anything is loaded."""
+        result = self.invoke("--from", "pt", "--to", "en", "--n-best", "2")
+        assert result.exit_code == 2
+        assert "--beam" in result.output
+
+    def test_a_bundle_that_is_none_is_refused_in_one_sentence(self, tmp_path: Path) -> None:
+        """No traceback for a wrong path."""
+        result = self.invoke("--from", "pt", "--to", "en", "--bundle", str(tmp_path))
+        assert result.exit_code == 1
+        assert "Traceback" not in result.output
+        assert str(tmp_path) in result.output.replace("\n", "")
