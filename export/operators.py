@@ -229,12 +229,14 @@ class Int8Operators:
 
     def self_attention(self, g: GraphBuilder, index: int, name: str, x: Operand) -> str:
         packed = self.linear(g, f"{name}.qkv", x)  # [rows, 1, 3 d]
-        return self._ragged(g, [packed, "", ""], [f"self_k{index}", f"self_v{index}"], "positions")
+        caches = [f"self_k{index}", f"self_v{index}"]
+        return self._ragged(g, [packed, "", ""], caches, "positions", self._limits.max_new_tokens)
 
     def cross_attention(self, g: GraphBuilder, index: int, query: str) -> str:
         # The operator always appends a token. It is given the source's last one, which it writes where it already is.
         last = [f"last_{letter}{index}" for letter in "kv"]
-        return self._ragged(g, [query, *last], [f"cross_k{index}", f"cross_v{index}"], "source_ends")
+        caches = [f"cross_k{index}", f"cross_v{index}"]
+        return self._ragged(g, [query, *last], caches, "source_ends", self._limits.max_source_tokens)
 
     def encoder_inputs(self, g: GraphBuilder) -> None:
         """None: sources of one batch have one length."""
@@ -250,12 +252,11 @@ class Int8Operators:
         ]
         return _attention_state(self.network, self.dtype) + last
 
-    def _ragged(self, g: GraphBuilder, new: list[str], caches: list[str], lengths: str) -> str:
+    def _ragged(self, g: GraphBuilder, new: list[str], caches: list[str], lengths: str, slots: int) -> str:
+        """New keys and values go into the caches at each row's own length, which is all that the row looks at."""
         heads = self.network.architecture.num_heads
-        # Only a bound: a row's own length decides. A constant larger than one says that this is never a prompt.
-        bound = g.constant([max(2, self._limits.max_new_tokens, self._limits.max_source_tokens)], np.int32)
         outputs = [f"{caches[0]}_attended", *(f"{cache}_out" for cache in caches)]
-        inputs = [*new, *caches, lengths, bound]
+        inputs = [*new, *caches, lengths, g.constant([slots], np.int32)]  # the caches' size: a bound, the same always
         return g.nodes("GroupQueryAttention", inputs, outputs, MICROSOFT, num_heads=heads, kv_num_heads=heads)[0]
 
     def _quantize(self, g: GraphBuilder, point: str, x: str, zero_point: int) -> Operand:

@@ -1,0 +1,187 @@
+"""Greedy and beam search over the graphs of a bundle, as plain as can be: the exporter's own check of what it wrote.
+
+The service has its own runner and search, built for speed; sharing neither makes this an independent witness.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnxruntime as ort
+
+from model.evaluate import DEFAULT_ALPHA, Hypothesis, length_penalty
+from model.tokenizer import BOS_ID, EOS_ID
+from service.bundles.manifest import DECODER, ENCODER, Limits, StateTensor
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float32]
+Sources = Sequence[Sequence[int]]
+
+
+@dataclass
+class Trace:
+    """One row on its way: tokens, their log-probabilities, and how close the second choice ever came."""
+
+    ids: list[int] = field(default_factory=list)
+    log_probs: list[float] = field(default_factory=list)
+    smallest_gap: float = float("inf")
+
+    @property
+    def finished(self) -> bool:
+        return bool(self.ids) and self.ids[-1] == EOS_ID
+
+    def hypothesis(self, alpha: float = DEFAULT_ALPHA) -> Hypothesis:
+        score = sum(self.log_probs) / length_penalty(len(self.ids), alpha)
+        return Hypothesis(self.ids[:-1] if self.finished else self.ids, self.log_probs, score, self.finished)
+
+    def grown(self, token: int, log_prob: float) -> "Trace":
+        return Trace([*self.ids, token], [*self.log_probs, log_prob])
+
+
+class GraphDecoder:
+    """The graphs in a directory, run with whole arrays in and out of every step's first rows."""
+
+    def __init__(self, directory: Path, state: Sequence[StateTensor], limits: Limits, threads: int = 1) -> None:
+        self._state, self._limits = state, limits
+        self._encoder, self._decoder = (_session(directory / name, threads) for name in (ENCODER, DECODER))
+        self._takes_lengths = any(value.name == "source_lengths" for value in self._encoder.get_inputs())
+
+    def greedy(self, sources: Sources, limits: Sequence[int], k: int = 2) -> list[Trace]:
+        """All sources in one batch; k is what the graph is asked for, of which the first counts."""
+        batch = _Batch(self._state, self._limits, *self._encode(sources))
+        traces = [Trace() for _ in sources]
+        live, tokens = list(range(len(sources))), np.full(len(sources), BOS_ID)
+        while live:
+            ids, log_probs = batch.step(self._decoder, tokens, k)
+            for row, trace in enumerate(traces[i] for i in live):
+                trace.ids.append(int(ids[row, 0]))
+                trace.log_probs.append(float(log_probs[row, 0]))
+                if k > 1:
+                    trace.smallest_gap = min(trace.smallest_gap, float(log_probs[row, 0] - log_probs[row, 1]))
+            kept = [r for r, i in enumerate(live) if not traces[i].finished and len(traces[i].ids) < limits[i]]
+            batch.keep(np.array(kept, np.int64))
+            live, tokens = [live[row] for row in kept], ids[kept, 0]
+        return traces
+
+    def beam(self, source: Sequence[int], limit: int, size: int) -> list[Hypothesis]:
+        """One source; the rules of the service's search, best first."""
+        batch = _Batch(self._state, self._limits, *self._encode([source] * size))
+        batch.keep(np.array([0]))  # room for the beam, which opens from one row
+        live, done, tokens = [Trace()], list[Trace](), np.array([BOS_ID])
+        for _ in range(limit):
+            live, ended, parents = _advance(live, *batch.step(self._decoder, tokens, 2 * size), size)
+            done += ended
+            if len(done) >= size:
+                live = []
+                break
+            batch.keep(parents)
+            tokens = np.array([trace.ids[-1] for trace in live])
+        ranked = [sorted((t.hypothesis() for t in traces), key=lambda h: -h.score) for traces in (done, live)]
+        return (ranked[0] + ranked[1])[:size]
+
+    def _encode(self, sources: Sources) -> tuple[list[Floats], Ints]:
+        """The cross tensors, [batch, longest, d], and the sources' lengths."""
+        lengths = np.array([len(source) for source in sources], np.int64)
+        if self._takes_lengths:
+            padded = np.zeros((len(sources), int(lengths.max())), np.int64)
+            for row, source in enumerate(sources):
+                padded[row, : len(source)] = source
+            return self._encoder.run(None, {"source": padded, "source_lengths": lengths}), lengths
+        whole: list[Floats] = []
+        for length in np.unique(lengths):
+            rows = np.flatnonzero(lengths == length).tolist()
+            parts = self._encoder.run(None, {"source": np.array([sources[row] for row in rows], np.int64)})
+            whole = whole or [np.zeros((len(sources), int(lengths.max()), p.shape[-1]), p.dtype) for p in parts]
+            for tensor, part in zip(whole, parts, strict=True):
+                tensor[rows, :length] = part
+        return whole, lengths
+
+
+class _Batch:
+    """The state of some rows; the decoder reads and writes it in place."""
+
+    def __init__(self, state: Sequence[StateTensor], limits: Limits, encoded: list[Floats], lengths: Ints) -> None:
+        self._state, self._rows = state, len(lengths)
+        self._positions = np.zeros((self._rows, 1), np.int32)
+        self._source_ends = (lengths[:, None] - 1).astype(np.int32)
+        sizes = {"rows": self._rows, "target": limits.max_new_tokens, "source": limits.max_source_tokens}
+        crossed, last = iter(encoded), iter(encoded)
+        self._arrays: dict[str, Floats] = {}
+        for tensor in state:
+            shape = [sizes[size] if isinstance(size, str) else size for size in tensor.shape]
+            array = self._arrays[tensor.name] = np.zeros(shape, tensor.dtype)
+            if tensor.kind == "cross":
+                split = next(crossed).reshape(self._rows, -1, shape[1], shape[3])  # [rows, S, H, dh]
+                array[:, :, : split.shape[1]] = split.swapaxes(1, 2)
+            elif tensor.kind == "last":
+                array[:, 0] = next(last)[np.arange(self._rows), lengths - 1]  # [rows, d]
+
+    def step(self, decoder: ort.InferenceSession, tokens: Ints, k: int) -> tuple[Ints, Floats]:
+        rows, binding = self._rows, decoder.io_binding()
+        feeds: dict[str, npt.NDArray[Any]] = {
+            "tokens": np.ascontiguousarray(tokens).reshape(rows, 1),
+            "positions": np.ascontiguousarray(self._positions),
+            "source_ends": np.ascontiguousarray(self._source_ends),
+            "wanted": np.zeros((rows, 1, 1), np.int64),
+            "k": np.array([k]),
+            **{name: array[:rows] for name, array in self._arrays.items()},
+        }
+        ids, log_probs, wanted = np.zeros((rows, k), np.int64), np.zeros((rows, k), "f4"), np.zeros((rows, 1, 1), "f4")
+        results: dict[str, npt.NDArray[Any]] = {"ids": ids, "log_probs": log_probs, "wanted_log_probs": wanted}
+        results |= {t.output: feeds[t.name] for t in self._state if t.output is not None}
+        for bind, arrays in ((binding.bind_input, feeds), (binding.bind_output, results)):
+            for name, array in arrays.items():
+                bind(name, "cpu", 0, array.dtype.type, array.shape, array.ctypes.data)
+        decoder.run_with_iobinding(binding)
+        self._positions = self._positions + 1
+        return ids, log_probs
+
+    def keep(self, rows: Ints) -> None:
+        used = {"self": int(self._positions.max()), "cross": int(self._source_ends.max()) + 1, "last": 1}
+        for tensor in self._state:
+            array, slots = self._arrays[tensor.name], used[tensor.kind]
+            if tensor.kind == "last":
+                array[: len(rows)] = array[rows]
+            else:
+                array[: len(rows), :, :slots] = array[rows, :, :slots]
+        self._rows, self._positions, self._source_ends = len(rows), self._positions[rows], self._source_ends[rows]
+
+
+def _advance(live: list[Trace], ids: Ints, log_probs: Floats, size: int) -> tuple[list[Trace], list[Trace], Ints]:
+    """Of the best 2 x size continuations, those in eos within the first `size` end, the others live on."""
+    sums = [sum(trace.log_probs) for trace in live]
+    candidates = sorted(
+        (-(sums[row] + float(log_probs[row, rank])), row, rank)
+        for row in range(len(live))
+        for rank in range(ids.shape[1])
+    )
+    following: list[Trace] = []
+    ended: list[Trace] = []
+    parents: list[int] = []
+    for place, (_, row, rank) in enumerate(candidates[: 2 * size]):
+        token, trace = int(ids[row, rank]), live[row].grown(int(ids[row, rank]), float(log_probs[row, rank]))
+        if token != EOS_ID and len(following) < size:
+            following.append(trace)
+            parents.append(row)
+        elif token == EOS_ID and place < size:
+            ended.append(trace)
+    return following, ended, np.array(parents, np.int64)
+
+
+def in_crowds(sources: Sources, rows: int) -> Iterator[list[int]]:
+    """Indices in batches of like length, so that the longest does not keep the others waiting."""
+    order = sorted(range(len(sources)), key=lambda i: len(sources[i]))
+    for start in range(0, len(order), rows):
+        yield order[start : start + rows]
+
+
+def _session(path: Path, threads: int) -> ort.InferenceSession:
+    options = ort.SessionOptions()
+    options.intra_op_num_threads, options.enable_mem_pattern, options.log_severity_level = threads, False, 3
+    # As the service loads them: see service.engine.runner.
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_BASIC
+    options.add_session_config_entry("session.disable_quant_qdq", "1")
+    return ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])

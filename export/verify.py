@@ -1,0 +1,167 @@
+"""The evidence of an export: torch against ONNX Runtime, int8 against fp32, alone against in a crowd.
+
+Each check returns what it found, for `bundle.json`, and raises `VerificationError` below its bar. What is written to
+disk, and what happens to it then, is left to `export.bundle`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from export.decoding import GraphDecoder, Sources, Trace, in_crowds
+from model.evaluate import Hypothesis, beam, default_limit, greedy, score, score_by_length
+from model.tokenizer import BOS_ID, Tokenizer
+from model.transformer import Transformer
+
+TIE = 1e-4  # a difference between first and second choice that rounding may decide either way
+MAX_LOSS = 0.5  # of BLEU, and of chrF
+CROWD = 64
+BEAM = 4
+
+
+class VerificationError(Exception):
+    """The graphs are not what they should be; the message says by how much."""
+
+
+@dataclass(frozen=True)
+class TestSet:
+    name: str
+    sources: list[str]
+    references: list[str]
+
+
+@dataclass(frozen=True)
+class Translator:
+    """Texts through graphs: token ids in, token ids out, with the limits that the service has by default."""
+
+    decoder: GraphDecoder
+    tokenizer: Tokenizer
+    max_new_tokens: int
+
+    def greedy(self, sources: Sources, k: int = 1) -> list[Trace]:
+        traces: dict[int, Trace] = {}
+        for crowd in in_crowds(sources, CROWD):
+            batch = [sources[i] for i in crowd]
+            traces |= zip(crowd, self.decoder.greedy(batch, self.limits(batch), k), strict=True)
+        return [traces[i] for i in range(len(sources))]
+
+    def limits(self, sources: Sources) -> list[int]:
+        return [default_limit(source, self.max_new_tokens + 1) for source in sources]
+
+    def texts(self, sources: Sources) -> list[str]:
+        return [self.tokenizer.decode(trace.hypothesis().ids) for trace in self.greedy(sources)]
+
+
+def verify_parity(network: Transformer, translator: Translator, sources: Sources) -> dict[str, Any]:
+    """Token for token, greedy and beam: the fp32 graphs are the network in torch, or differ where torch itself ties."""
+    ties = [gap for size in (1, BEAM) for gap in _ties(network, translator, sources, size)]
+    return {
+        "sentences": len(sources),
+        "beam_sizes": [1, BEAM],
+        "different": 0,
+        "ties": len(ties),
+        "largest_tie": max(ties, default=0.0),
+    }
+
+
+def _ties(network: Transformer, translator: Translator, sources: Sources, beam_size: int) -> list[float]:
+    """The gaps of the sentences that came out differently; raises where one is more than a tie."""
+    limits = translator.limits(sources)
+    ours, theirs = _best(translator, sources, beam_size), _torch_best(network, sources, limits, beam_size)
+    gaps = []
+    for source, mine, other in zip(sources, ours, theirs, strict=True):
+        if mine.ids != other.ids or mine.finished != other.finished:
+            gap = _first_gap(network, source, mine.ids, other.ids) if beam_size == 1 else abs(mine.score - other.score)
+            if gap > TIE:
+                raise VerificationError(
+                    f"with beam {beam_size}, ONNX Runtime and torch translate the source {list(source)} differently "
+                    f"({mine.ids} against {other.ids}), and not by a tie: they are {gap:.2g} apart"
+                )
+            gaps.append(gap)
+    return gaps
+
+
+def _best(translator: Translator, sources: Sources, beam_size: int) -> list[Hypothesis]:
+    if beam_size == 1:
+        return [trace.hypothesis() for trace in translator.greedy(sources)]
+    limits = translator.limits(sources)
+    return [translator.decoder.beam(source, limit, beam_size)[0] for source, limit in zip(sources, limits, strict=True)]
+
+
+def _torch_best(network: Transformer, sources: Sources, limits: list[int], beam_size: int) -> list[Hypothesis]:
+    if beam_size > 1:
+        return [hypotheses[0] for hypotheses in beam(network, sources, limits, beam_size)]
+    found: dict[int, Hypothesis] = {}
+    for crowd in in_crowds(sources, CROWD):
+        batch, of_batch = [sources[i] for i in crowd], [limits[i] for i in crowd]
+        found |= zip(crowd, greedy(network, batch, of_batch), strict=True)
+    return [found[i] for i in range(len(sources))]
+
+
+@torch.inference_mode()
+def _first_gap(network: Transformer, source: Sequence[int], ours: list[int], theirs: list[int]) -> float:
+    """How far apart torch sees the two first tokens that differ."""
+    ours, theirs = [*ours, -1], [*theirs, -1]
+    at = next(i for i, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b)
+    memory = network.encode(torch.tensor([list(source)]), None)
+    hidden = network.decode(torch.tensor([[BOS_ID, *theirs[:at]]]), memory, None)[:, -1]
+    best = network.logits(hidden).log_softmax(-1)[0].topk(2).values  # [2]
+    return float(best[0] - best[1])
+
+
+def verify_quality(
+    reference: Translator, candidate: Translator, tests: Sequence[tuple[TestSet, Sources]], max_loss: float = MAX_LOSS
+) -> list[dict[str, Any]]:
+    """BLEU and chrF of both on the same test sets, by source length; the candidate may lose little."""
+    found = []
+    for test, sources in tests:
+        of_reference, of_candidate = reference.texts(sources), candidate.texts(sources)
+        before, after = score(of_reference, test.references), score(of_candidate, test.references)
+        for measure in ("bleu", "chrf"):
+            if before[measure] - after[measure] > max_loss:
+                raise VerificationError(
+                    f"on {test.name} the exported graphs have {measure} {after[measure]}, against {before[measure]} in "
+                    f"fp32: more than {max_loss} lost; calibrate on sentences that are more like these"
+                )
+        by_length = score_by_length(test.sources, of_candidate, test.references)
+        found.append({"test_set": test.name, "fp32": before, "exported": after, "by_length": by_length})
+    return found
+
+
+def verify_invariance(translator: Translator, sources: Sources, promised: bool) -> dict[str, Any]:
+    """Tokens and scores, bit for bit, alone and in crowds of mixed lengths."""
+    together: list[Trace] = []
+    for start in range(0, len(sources), CROWD):  # in the order they come, so that lengths mix
+        batch = sources[start : start + CROWD]
+        together += translator.decoder.greedy(batch, translator.limits(batch), k=1)
+    rows = different = 0
+    for source, crowded in zip(sources, together, strict=True):
+        alone = translator.decoder.greedy([source], translator.limits([source]), k=2)[0]
+        rows += len(alone.ids)
+        same = alone.ids == crowded.ids and alone.log_probs == crowded.log_probs
+        different += 0 if same else sum(a != b for a, b in zip(alone.log_probs, crowded.log_probs, strict=False)) or 1
+    if promised and different:
+        raise VerificationError(f"{different} of {rows} rows differ alone and in a crowd of {CROWD}")
+    return {"rows": rows, "crowd": CROWD, "different": different, "promised": promised}
+
+
+@dataclass(frozen=True)
+class GoldenTrace:
+    text: str
+    source_ids: list[int]
+    trace: Trace
+
+
+def choose_golden(
+    translator: Translator, sentences: Sequence[tuple[str, list[int]]], count: int, gap: float
+) -> list[GoldenTrace]:
+    """Sentences that every machine must translate alike: their choices are never close."""
+    traces = translator.greedy([source for _, source in sentences], k=2)
+    sure = [
+        GoldenTrace(text, source, trace)
+        for (text, source), trace in zip(sentences, traces, strict=True)
+        if trace.finished and trace.smallest_gap > gap
+    ]
+    return sure[:: max(1, len(sure) // count)][:count]  # from the whole file: its kinds of sentence lie together

@@ -1,0 +1,103 @@
+"""Fixtures that several packages' tests share: a small random model, really exported."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from rich.console import Console
+
+from export.bundle import Request, export
+from model.config import TransformerConfig
+from model.saved import SavedModel, save_model
+from model.tokenizer import EOS_ID, Tokenizer, train_tokenizer
+from model.transformer import Transformer
+from service.bundles.manifest import Bundle, Limits, Precision
+
+SENTENCES = Path(__file__).parent / "data" / "sentences.tsv"
+TINY_LIMITS = Limits(max_source_tokens=96, max_new_tokens=80)
+
+
+def tiny_config(**changes: object) -> TransformerConfig:
+    fields: dict[str, object] = {
+        "vocab_size": 480,
+        "d_model": 32,
+        "d_ff": 64,
+        "num_heads": 2,
+        "encoder_layers": 2,
+        "decoder_layers": 2,
+        "dropout": 0.0,
+        "norm": "pre",
+        "max_positions": 128,
+    }
+    return TransformerConfig(**(fields | changes))  # type: ignore[arg-type]
+
+
+def random_network(config: TransformerConfig, seed: int = 0) -> Transformer:
+    """Untrained, but it does not only repeat its last token, and it does end: eos is likelier than other tokens."""
+    torch.manual_seed(seed)
+    network = Transformer(config).eval()
+    with torch.no_grad():
+        for name, parameter in network.named_parameters():
+            if name.endswith("bias") or "norm" in name:
+                parameter += 0.1 * torch.randn_like(parameter)
+        network.embedding.weight[EOS_ID] *= 3
+        if network.decoder.norm is not None:
+            network.decoder.norm.weight *= 2 * torch.randint(0, 2, (config.d_model,)) - 1
+    return network
+
+
+def export_tiny(
+    saved: SavedModel, out: Path, precision: Precision, golden: Path = SENTENCES, **changes: object
+) -> Bundle:
+    checkpoint = out.with_suffix(".safetensors")
+    save_model(checkpoint, saved)
+    request = {
+        "checkpoint": checkpoint,
+        "out": out,
+        "precision": precision,
+        "golden": golden,
+        "calibration": golden,
+        "tests": ((golden, golden),),
+        "limits": TINY_LIMITS,
+        "parity_sentences": 3,
+        "invariance_sentences": 16,
+        "calibration_sentences": 16,
+    }
+    return export(Request(**(request | changes)), Console(quiet=True))  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="session")
+def few_sentences(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Some of our own sentences, both languages; short ones, so that an export takes seconds."""
+    header, *rows = SENTENCES.read_text("utf-8").splitlines()
+    path = tmp_path_factory.mktemp("sentences") / "few.tsv"
+    path.write_text("\n".join([header, *[row for row in rows if len(row) < 80][::4]]) + "\n", "utf-8")
+    return path
+
+
+@pytest.fixture(scope="session")
+def tiny_tokenizer() -> Tokenizer:
+    lines = [text for row in SENTENCES.read_text("utf-8").splitlines()[1:] for text in row.split("\t")[:2]]
+    return Tokenizer(train_tokenizer(lines, vocab_size=480, languages=("pt", "en")))
+
+
+@pytest.fixture(scope="session")
+def tiny_saved(tiny_tokenizer: Tokenizer) -> SavedModel:
+    pairs = [{"source": "pt", "target": "en", "source_prefix_ids": []}]
+    return SavedModel(random_network(tiny_config()), tiny_tokenizer, pairs, {"note": "random"})
+
+
+@pytest.fixture(scope="session")
+def tiny_bundle(tiny_saved: SavedModel, few_sentences: Path, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    """The tiny model as it is served on a CPU."""
+    return export_tiny(tiny_saved, tmp_path_factory.mktemp("bundles") / "pt-en", "int8", few_sentences)
+
+
+@pytest.fixture(scope="session")
+def tiny_float_bundles(
+    tiny_saved: SavedModel, few_sentences: Path, tmp_path_factory: pytest.TempPathFactory
+) -> dict[Precision, Bundle]:
+    """The tiny model as it is served on any device: fp32 and fp16."""
+    folder = tmp_path_factory.mktemp("bundles")
+    precisions: tuple[Precision, ...] = ("fp32", "fp16")
+    return {kind: export_tiny(tiny_saved, folder / kind, kind, few_sentences) for kind in precisions}
