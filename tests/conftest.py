@@ -42,7 +42,7 @@ def random_network(config: TransformerConfig, seed: int = 0) -> Transformer:
                 parameter += 0.1 * torch.randn_like(parameter)
         network.embedding.weight[EOS_ID] *= 3
         if network.decoder.norm is not None:
-            network.decoder.norm.weight *= 2 * torch.randint(0, 2, (config.d_model,)) - 1
+            network.decoder.norm.weight *= 4 * (2 * torch.randint(0, 2, (config.d_model,)) - 1)  # and sure of itself
     return network
 
 
