@@ -71,7 +71,7 @@ def few_sentences(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Some of our own sentences, both languages; short ones, so that an export takes seconds."""
     header, *rows = SENTENCES.read_text("utf-8").splitlines()
     path = tmp_path_factory.mktemp("sentences") / "few.tsv"
-    path.write_text("\n".join([header, *[row for row in rows if len(row) < 80][::4]]) + "\n", "utf-8")
+    path.write_text("\n".join([header, *[row for row in rows if len(row) < 130][::2]]) + "\n", "utf-8")
     return path
 
 
