@@ -7,8 +7,9 @@ tokenizers are made by whoever builds the catalog. When to look for changes is l
 
 import contextlib
 import hashlib
+import itertools
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import wait
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -111,8 +112,9 @@ class Catalog(Generic[T]):
         self._open_engine, self._open_tokenizer = open_engine, open_tokenizer
         self._observer, self._pivot = observer, pivot
         self._slots: dict[Path, _Slot[T]] = {}
-        self._hops: dict[tuple[str, str], Hop[T]] = {}
-        self._lock = threading.Lock()  # guards _hops and leases; never held while anything slow runs
+        self._ways: dict[tuple[str, str], tuple[Hop[T], ...]] = {}
+        self._routes: tuple[Route, ...] = ()
+        self._lock = threading.Lock()  # guards _ways and leases; never held while anything slow runs
         self._reloading = threading.Lock()  # one reload at a time; guards _slots
         self._retiring: list[threading.Thread] = []
 
@@ -124,20 +126,12 @@ class Catalog(Generic[T]):
 
     def served(self) -> list[Served[T]]:
         with self._lock:
-            unique = {id(hop.served): hop.served for hop in self._hops.values()}
+            unique = {id(hop.served): hop.served for hops in self._ways.values() for hop in hops}
         return sorted(unique.values(), key=lambda served: (served.bundle.name, served.bundle.version))
 
     def routes(self) -> list[Route]:
         """Every pair that can be translated, and the language in between, if any."""
-        with self._lock:
-            pairs = set(self._hops)
-        languages = sorted({language for pair in pairs for language in pair})
-        found = [(source, target, _pivot_of(pairs, source, target)) for source in languages for target in languages]
-        return [
-            (source, target, pivot)
-            for source, target, pivot in found
-            if (source, target) in pairs or (pivot is not None and self._pivot)
-        ]
+        return list(self._routes)
 
     @contextlib.contextmanager
     def lease(self, source: str, target: str) -> Iterator[tuple[Hop[T], ...]]:
@@ -150,13 +144,9 @@ class Catalog(Generic[T]):
 
     def _take(self, source: str, target: str) -> tuple[Hop[T], ...]:
         with self._lock:
-            keys = [(source, target)]
-            if (source, target) not in self._hops:
-                pivot = _pivot_of(set(self._hops), source, target) if self._pivot else None
-                if pivot is None:
-                    raise NoRouteError(f"no bundle translates {source} to {target}")
-                keys = [(source, pivot), (pivot, target)]
-            hops = tuple(self._hops[key] for key in keys)
+            hops = self._ways.get((source, target))
+            if hops is None:
+                raise NoRouteError(f"no bundle translates {source} to {target}")
             for hop in hops:
                 hop.served.num_leases += 1
             return hops
@@ -175,7 +165,7 @@ class Catalog(Generic[T]):
         """Whether the files differ from those last looked at; a cheap scan of names, sizes and times."""
         with self._reloading:
             seen = {path: slot.signature for path, slot in self._slots.items()}
-        return {path: _signature(path) for path in self._directories()} != seen
+            return {path: _signature(path) for path in self._directories()} != seen
 
     def reload(self) -> ReloadReport:
         """Load what is new, replace what changed, unload what is gone, try again what failed. Slow: not for a loop."""
@@ -199,7 +189,7 @@ class Catalog(Generic[T]):
             served = [slot.served for slot in self._slots.values() if slot.served]
             self._slots.clear()
             with self._lock:
-                self._hops.clear()
+                self._ways, self._routes = {}, ()
                 retiring, self._retiring = self._retiring, []
         for each in served:
             each.engine.stop(drain=drain)
@@ -264,8 +254,10 @@ class Catalog(Generic[T]):
             if served := self._slots[path].served:
                 for pair in served.bundle.pairs:
                     hops.setdefault((pair.source, pair.target), Hop(served, pair))
+        ways = _ways(hops, self._pivot)
+        routes = [(*pair, ways[pair][0].pair.target if len(ways[pair]) > 1 else None) for pair in sorted(ways)]
         with self._lock:
-            self._hops = hops
+            self._ways, self._routes = ways, tuple(routes)
 
     def _retire(self, served: Served[T]) -> None:
         with self._lock:
@@ -328,14 +320,13 @@ def _check_result(bundle: Bundle, number: int, golden: Golden, result: DecodingR
         )
 
 
-def _pivot_of(pairs: set[tuple[str, str]], source: str, target: str) -> str | None:
-    """The language through which `source` reaches `target` when no bundle does it at once."""
-    if source == target or (source, target) in pairs:
-        return None
-    between = {middle for start, middle in pairs if start == source} & {
-        middle for middle, end in pairs if end == target
-    }
-    return PREFERRED_PIVOT if PREFERRED_PIVOT in between else min(between, default=None)
+def _ways(hops: Mapping[tuple[str, str], Hop[T]], pivot: bool) -> dict[tuple[str, str], tuple[Hop[T], ...]]:
+    """Every pair's hops: the bundle that serves it, or two with a language between; English where there is a choice."""
+    ways: dict[tuple[str, str], tuple[Hop[T], ...]] = {pair: (hop,) for pair, hop in hops.items()}
+    joints = [both for both in itertools.product(hops, hops) if both[0][1] == both[1][0] and both[0][0] != both[1][1]]
+    for first, second in sorted(joints, key=lambda both: (both[0][1] != PREFERRED_PIVOT, both)) if pivot else ():
+        ways.setdefault((first[0], second[1]), (hops[first], hops[second]))
+    return ways
 
 
 def _identity(bundle: Bundle) -> str:

@@ -195,7 +195,8 @@ class RequestDecoder:
     async def _retry(self, errand: Errand, style: Style, lost: Outcome) -> Outcome:
         """Once more in pieces, between which the spans stand as they are."""
         plan = errand.planner.pieces(errand.unit.chunks)
-        retried = await self.follow(errand.planner, plan, replace(style, on_token=None))
+        style = replace(style, on_token=None, prefix=_before_spans(style.prefix, errand.unit))
+        retried = await self.follow(errand.planner, plan, style)
         warnings = (*retried.warnings, SegmentWarning.PLACEHOLDER_RETRIED)
         if style.final and self._options.n_best > 1:
             warnings += (SegmentWarning.ALTERNATIVES_DROPPED,)
@@ -244,6 +245,12 @@ def _warnings(kept: bool, enough: bool) -> Iterator[SegmentWarning]:
         yield SegmentWarning.PLACEHOLDER_LOST
     if not enough:
         yield SegmentWarning.ALTERNATIVES_DROPPED
+
+
+def _before_spans(prefix: str | None, unit: Unit) -> str | None:
+    """What of a prefix goes to a first piece: the text up to a span that it quotes, which stands there by itself."""
+    ends = [prefix.index(span.text) for span in unit.spans if span.text in prefix] if prefix else []
+    return (prefix[: min(ends)].strip() or None) if prefix and ends else prefix
 
 
 def worse(one: FinishReason, other: FinishReason) -> FinishReason:

@@ -6,8 +6,9 @@ and puts the answer together. How a segment is decoded is left to `decoding.py`;
 
 import asyncio
 import contextlib
+import functools
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Sequence
 from contextlib import ExitStack
 from typing import TypeVar
 
@@ -142,17 +143,14 @@ class Translator:
     ) -> list[tuple[str, Detection | None]]:
         if source != AUTO:
             return [(source, None)] * len(texts)
+        routes = self._catalog.routes()
+        sources = {start for start, end, _ in routes if end == target}
+        if not sources:
+            raise self._no_way()
         away = size > _INLINE_CHARACTERS or not self._detector.loaded
-        detections = await _off_loop(lambda: [self._detected(text, target) for text in texts], away)
-        return [(detection.language, detection) for detection in detections]
-
-    def _detected(self, text: str, target: str) -> Detection:
-        """The likeliest language that can be translated, or the target's own where that is sure."""
-        sources = {source for source, end, _ in self._catalog.routes() if end == target}
-        for detection in self.detect(text):
-            if detection.language in sources or (detection.language == target and detection.confidence >= _SURE):
-                return detection
-        raise self._no_way()
+        candidates = {code for route in routes for code in route[:2]}
+        work = functools.partial(_detected, self._detector, texts, candidates, sources, target)
+        return [(detection.language, detection) for detection in await _off_loop(work, away)]
 
     def _way(self, source: str, target: str, leases: ExitStack) -> tuple[Planner, ...]:
         if source == target and any(source in route[:2] for route in self._catalog.routes()):
@@ -171,6 +169,20 @@ class Translator:
 
 async def _off_loop(work: Callable[[], T], away: bool) -> T:
     return await asyncio.to_thread(work) if away else work()
+
+
+def _detected(
+    detector: Detector, texts: Sequence[str], candidates: Collection[str], sources: Collection[str], target: str
+) -> list[Detection]:
+    """Each text's likeliest language that can be translated, or the target's own where that is sure."""
+    return [
+        next(
+            detection
+            for detection in detector.detect(text, candidates)
+            if detection.language in sources or (detection.language == target and detection.confidence >= _SURE)
+        )
+        for text in texts
+    ]
 
 
 def _plan(

@@ -4,6 +4,7 @@ Made by `translator.py`, which has checked the request and planned its texts; de
 """
 
 import asyncio
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -36,7 +37,7 @@ class TextWork:
     def pivot(self) -> str | None:
         return self.planners[0].hop.pair.target if len(self.planners) > 1 else None
 
-    @property
+    @functools.cached_property
     def prefixed(self) -> int | None:
         """The segment that a target prefix begins: the first that goes to the model."""
         return next((index for index, segment in enumerate(self.plan.segments) if segment.units), None)
@@ -67,6 +68,7 @@ class Work:
         """Give up whatever is still under way."""
         for task in self._tasks:
             task.cancel()
+            task.add_done_callback(_look_at)
         self._decoder.close()
 
     # Segments
@@ -135,6 +137,12 @@ class Work:
 def _translation(text: TextWork, segments: Sequence[Segment]) -> Translation:
     whole = text.plan.split.join([segment.text for segment in segments])
     return Translation(whole, text.source, text.pivot, tuple(segments), text.detected)
+
+
+def _look_at(task: asyncio.Task[Segment]) -> None:
+    """A failure that nobody waited for, because another came first, is not worth a line in the log."""
+    if not task.cancelled():
+        task.exception()
 
 
 def _is_plain(parts: Plan) -> bool:
