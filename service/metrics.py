@@ -8,6 +8,7 @@ start, so that a rate is 0 rather than absent until something happens.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import product
 from typing import Literal, Protocol, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
@@ -25,6 +26,7 @@ Api = Literal["native", "deepl", "libretranslate", "operations"]
 Outcome = Literal["ok", "invalid", "refused", "failed", "cancelled"]
 CacheResult = Literal["hit", "miss", "shared"]  # shared: the same segment was being decoded already
 LoadOutcome = Literal["loaded", "failed"]
+MIXED_PAIR, NO_PAIR = "mixed", "none"  # a request with texts of several languages; one that was not translated
 
 # Seconds, from 0.5 ms: a decoder step of a small model takes 1 ms, a document minutes.
 SECONDS = (
@@ -57,8 +59,8 @@ class MetricRow:
 
 
 class Metrics:
-    def __init__(self, registry: CollectorRegistry) -> None:
-        self.registry = registry
+    def __init__(self, registry: CollectorRegistry | None = None) -> None:
+        registry = self.registry = registry or CollectorRegistry()  # never the library's global one
         self._read_engines: Callable[[], Mapping[str, EngineGauges]] = dict
         self._declare_http()
         self._declare_engine()
@@ -69,12 +71,15 @@ class Metrics:
     def _declare_http(self) -> None:
         self._requests = self._counter("requests", "Requests by API and outcome", ("api", "outcome"))
         self._request_seconds = self._histogram(
-            "request_duration_seconds", "From the first byte of a request that translates to its last answer", ("api",)
+            "request_duration_seconds",
+            "From the first byte of a request that translates to its last answer",
+            ("api", "pair"),
         )
         self._rejected = self._counter("rejected", "Requests refused, by reason", ("reason",))
         self._cache_lookups = self._counter("cache_lookups", "Segments looked up before decoding", ("result",))
         for api in get_args(Api):
-            self._request_seconds.labels(api)
+            for pair in (MIXED_PAIR, NO_PAIR):
+                self._request_seconds.labels(api, pair)
             for outcome in get_args(Outcome):
                 self._requests.labels(api, outcome)
         for error_type in error_types():
@@ -120,11 +125,14 @@ class Metrics:
 
     # HTTP
 
-    def request_finished(self, api: Api, outcome: Outcome, seconds: float | None) -> None:
-        """Count a request; `seconds` is None for those that do not translate, such as probes."""
+    def request_finished(self, api: Api, outcome: Outcome, seconds: float | None, pair: str | None = None) -> None:
+        """Count a request; `seconds` is None for those that do not translate, such as probes.
+
+        `pair` is what was translated, never what was asked for: a caller must not be able to add series.
+        """
         self._requests.labels(api, outcome).inc()
         if seconds is not None:
-            self._request_seconds.labels(api).observe(seconds)
+            self._request_seconds.labels(api, pair or NO_PAIR).observe(seconds)
 
     def rejected(self, reason: str) -> None:
         self._rejected.labels(reason).inc()
@@ -136,6 +144,8 @@ class Metrics:
 
     def observer(self, pair: str) -> "PairObserver":
         """What an engine reports to; its series exist from now on."""
+        for api, each in product(get_args(Api), pair.split("+")):
+            self._request_seconds.labels(api, each)
         return PairObserver(self, pair)
 
     def watch_engines(self, read: Callable[[], Mapping[str, EngineGauges]]) -> None:

@@ -107,7 +107,7 @@ class Tracking:
         record.route = getattr(route, "path", record.route)
         seconds = self._clock() - record.started_at
         outcome: Outcome = "cancelled" if record.client_left else outcome_of(record.status or 500)
-        self._metrics.request_finished(record.api, outcome, seconds if record.translates else None)
+        self._metrics.request_finished(record.api, outcome, seconds if record.translates else None, record.pair)
         if record.reason is not None:
             self._metrics.rejected(record.reason)
         if self._tracing is not None and record.translates:

@@ -3,7 +3,6 @@
 import re
 
 import pytest
-from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
 from service.engine.job import FinishReason
@@ -23,13 +22,13 @@ OF_THE_DESIGN = {
 
 def test_every_metric_of_the_design_is_declared() -> None:
     """Dashboards and alerts are written against these names."""
-    names = {row.name for row in Metrics(CollectorRegistry()).describe()}
+    names = {row.name for row in Metrics().describe()}
     assert names == {f"dragoman_{name}" for name in OF_THE_DESIGN}
 
 
 def test_labels_have_few_values() -> None:
     """A label that grows with callers or texts takes the monitoring down."""
-    labels = {label for row in Metrics(CollectorRegistry()).describe() for label in row.labels}
+    labels = {label for row in Metrics().describe() for label in row.labels}
     assert labels <= {"api", "pair", "outcome", "reason", "finish_reason", "result", "name", "version", "precision"}
 
 
@@ -41,7 +40,7 @@ def test_histograms_start_at_half_a_millisecond() -> None:
 
 def test_children_exist_before_anything_happens() -> None:
     """The rate of a counter that appears with its first event misses that event."""
-    metrics = Metrics(CollectorRegistry())
+    metrics = Metrics()
     metrics.observer("pt-en")
     text = metrics.exposition("")[0].decode()
     for line in (
@@ -58,7 +57,7 @@ def test_children_exist_before_anything_happens() -> None:
 
 def test_an_engine_reports_through_its_observer() -> None:
     """One call each, and the values add up."""
-    metrics = Metrics(CollectorRegistry())
+    metrics = Metrics()
     observer = metrics.observer("pt-en")
     observer.admitted(0.001)
     observer.encoded(0.002, 10, 2)
@@ -84,7 +83,7 @@ def test_an_engine_reports_through_its_observer() -> None:
 
 def test_bundles_that_no_longer_serve_leave_the_info(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two versions at 1 would say that both serve."""
-    metrics = Metrics(CollectorRegistry())
+    metrics = Metrics()
     metrics.set_bundles([("pt-en", "pt-en", "1", "int8")])
     metrics.set_bundles([("pt-en", "pt-en", "2", "int8")])
     lines = [
@@ -113,7 +112,7 @@ async def test_requests_are_counted_by_api_and_outcome(open_client: OpenClient, 
         'dragoman_requests_total{api="libretranslate",outcome="refused"} 1.0',
         'dragoman_rejected_total{reason="queue_full"} 1.0',
         'dragoman_rejected_total{reason="invalid_request"} 1.0',
-        'dragoman_request_duration_seconds_count{api="native"} 1.0',
+        'dragoman_request_duration_seconds_count{api="native",pair="pt-en"} 1.0',
         'dragoman_bundle_info{name="pt-en",pair="pt-en",precision="int8",version="1"} 1.0',
     ):
         assert line in text
