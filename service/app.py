@@ -14,7 +14,6 @@ from typing import Any
 
 from fastapi import FastAPI
 from fastapi.telemetry import TelemetryConfig
-from prometheus_client import CollectorRegistry
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 
@@ -53,11 +52,10 @@ class NothingServesError(Exception):
 def create_app(
     settings: Settings,
     build: Callable[[Settings, Metrics, Clock], Parts] = build_parts,
-    registry: CollectorRegistry | None = None,
     clock: Clock = time.monotonic,
     tracing: Tracing | None = None,
 ) -> FastAPI:
-    metrics = Metrics(registry or CollectorRegistry())
+    metrics = Metrics()
     parts = build(settings, metrics, clock)
     usage = Usage(settings.state_dir)
     keys = KeyRing(settings.keys_file)

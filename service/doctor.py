@@ -15,8 +15,6 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Literal
 
-from prometheus_client import CollectorRegistry
-
 from service.assembly import Parts, build_parts, bundle_roots, num_loops
 from service.bundles.manifest import MANIFEST, Bundle, BundleError, read_bundle, read_golden
 from service.cgroup import cpu_quota, throttled_seconds
@@ -117,7 +115,7 @@ def _is_short(value: object) -> bool:
 def self_test(settings: Settings) -> Iterator[Finding]:
     """Load as a server does (hashes, golden sentences), then translate for two seconds."""
     began, began_cpu = time.monotonic(), time.process_time()
-    parts = build_parts(settings, Metrics(CollectorRegistry()), time.monotonic)
+    parts = build_parts(settings, Metrics(), time.monotonic)
     try:
         report = parts.catalog.reload()
         for problem in report.failed:

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from types import FrameType
 
 import uvicorn
-from fastapi import FastAPI
+from starlette.applications import Starlette
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from service.api.body import HEADERS_TOO_LARGE
@@ -138,7 +138,7 @@ class Server(uvicorn.Server):
 
 
 def make_server(
-    app: FastAPI, settings: Settings, announce: Callable[[Sequence[socket.socket]], None] = lambda sockets: None
+    app: Starlette, settings: Settings, announce: Callable[[Sequence[socket.socket]], None] = lambda sockets: None
 ) -> Server:
     rooms: Rooms = app.state.rooms
     protocol = type(

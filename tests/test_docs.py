@@ -4,7 +4,6 @@ import re
 from pathlib import Path
 
 import pytest
-from prometheus_client import CollectorRegistry
 
 from service.metrics import Metrics
 from service.settings import describe
@@ -39,7 +38,7 @@ def settings_table() -> str:
 def metrics_table() -> str:
     rows = [
         f"| `{row.name}` | {row.kind} | {', '.join(map(code, row.labels))} | {row.description} |"
-        for row in Metrics(CollectorRegistry()).describe()
+        for row in Metrics().describe()
     ]
     return "\n".join(["| metric | kind | labels | what |", "|---|---|---|---|", *rows])
 

@@ -6,9 +6,9 @@ log, the metrics and the trace should know. Nothing here holds any of a request'
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Protocol
+from typing import Protocol
 
-from fastapi import Depends, Request
+from fastapi import Request
 from starlette.types import Scope
 
 from service.api.limits import Gate
@@ -88,6 +88,7 @@ class RequestRecord:
 
 
 def rooms_of(request: Request) -> Rooms:
+    """Called by routes, and not declared as their dependency: FastAPI would take longer to solve it than to answer."""
     rooms: Rooms = request.app.state.rooms
     return rooms
 
@@ -95,6 +96,3 @@ def rooms_of(request: Request) -> Rooms:
 def record_in(scope: Scope) -> RequestRecord:
     record: RequestRecord = scope["state"]["record"]
     return record
-
-
-UsesRooms = Annotated[Rooms, Depends(rooms_of)]

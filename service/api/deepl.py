@@ -27,7 +27,7 @@ import orjson
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from service.api.context import Rooms, UsesRooms
+from service.api.context import Rooms, rooms_of
 from service.api.fields import Fields, read_fields
 from service.api.languages import name_of
 from service.api.limits import Caller
@@ -125,8 +125,8 @@ def _caller(request: Request, rooms: Rooms, fields: Fields) -> Caller:
 @router.post(
     "/translate", summary="Translate, as DeepL does", responses=RESPONSES, openapi_extra={"requestBody": TRANSLATE_BODY}
 )
-async def post_translate(request: Request, rooms: UsesRooms) -> Response:
-    fields = await read_fields(request)
+async def post_translate(request: Request) -> Response:
+    rooms, fields = rooms_of(request), await read_fields(request)
     caller = _caller(request, rooms, fields)
     texts = fields.texts("text")
     if not texts:
@@ -141,8 +141,8 @@ async def post_translate(request: Request, rooms: UsesRooms) -> Response:
 @router.post(
     "/languages", summary="The same, for clients that do not get", responses=RESPONSES, operation_id="languages"
 )
-async def get_languages(request: Request, rooms: UsesRooms) -> Response:
-    fields = await read_fields(request)
+async def get_languages(request: Request) -> Response:
+    rooms, fields = rooms_of(request), await read_fields(request)
     _caller(request, rooms, fields)
     wanted = fields.text("type") or "source"
     if wanted not in ("source", "target"):
@@ -156,7 +156,8 @@ async def get_languages(request: Request, rooms: UsesRooms) -> Response:
 
 
 @router.get("/usage", summary="Characters used by this key", responses=RESPONSES)
-async def get_usage(request: Request, rooms: UsesRooms) -> Response:
+async def get_usage(request: Request) -> Response:
+    rooms = rooms_of(request)
     caller = _caller(request, rooms, await read_fields(request))
     used = rooms.gate.usage.used(caller.key.name) if caller.key else 0
     limit = caller.key.characters_per_month if caller.key else None

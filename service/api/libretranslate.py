@@ -12,7 +12,7 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from service.api.alternatives import alternatives_of
-from service.api.context import Rooms, UsesRooms
+from service.api.context import Rooms, rooms_of
 from service.api.fields import Fields, read_fields
 from service.api.languages import name_of
 from service.api.limits import Caller
@@ -92,8 +92,8 @@ def _caller(request: Request, rooms: Rooms, fields: Fields) -> Caller:
     responses=RESPONSES,
     openapi_extra=_body(TRANSLATE_SCHEMA, {"q": "O gato dorme.", "source": "pt", "target": "en"}),
 )
-async def post_translate(request: Request, rooms: UsesRooms) -> Response:
-    fields = await read_fields(request)
+async def post_translate(request: Request) -> Response:
+    rooms, fields = rooms_of(request), await read_fields(request)
     caller = _caller(request, rooms, fields)
     texts = _texts(fields)
     num_alternatives = fields.number("alternatives")
@@ -109,8 +109,8 @@ async def post_translate(request: Request, rooms: UsesRooms) -> Response:
     responses=RESPONSES,
     openapi_extra=_body(DETECT_SCHEMA, {"q": "O gato dorme."}),
 )
-async def post_detect(request: Request, rooms: UsesRooms) -> Response:
-    fields = await read_fields(request)
+async def post_detect(request: Request) -> Response:
+    rooms, fields = rooms_of(request), await read_fields(request)
     _caller(request, rooms, fields)
     text = _texts(fields)[0]
     note(request, Order([text], AUTO, "", TranslationOptions()))
@@ -120,8 +120,8 @@ async def post_detect(request: Request, rooms: UsesRooms) -> Response:
 
 
 @router.get("/languages", summary="Languages, as LibreTranslate lists them", responses=RESPONSES)
-async def get_languages(rooms: UsesRooms) -> Response:
-    routes = rooms.catalog.routes()
+async def get_languages(request: Request) -> Response:
+    routes = rooms_of(request).catalog.routes()
     codes = sorted({source for source, _, _ in routes})
     # LibreTranslate lists a language among its own targets, and its clients show what is listed.
     return _json(
@@ -133,7 +133,8 @@ async def get_languages(rooms: UsesRooms) -> Response:
 
 
 @router.get("/frontend/settings", summary="What LibreTranslate's own page asks for", responses=RESPONSES)
-async def get_frontend_settings(rooms: UsesRooms) -> Response:
+async def get_frontend_settings(request: Request) -> Response:
+    rooms = rooms_of(request)
     routes = rooms.catalog.routes()
     target = {"code": routes[0][1], "name": name_of(routes[0][1])} if routes else {"code": "", "name": ""}
     return _json(

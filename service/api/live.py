@@ -12,7 +12,7 @@ from typing import Any
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
-from service.api.context import Rooms, UsesRooms
+from service.api.context import Rooms, rooms_of
 from service.api.native import document_refusals
 from service.api.sse import Event, EventStream, document_events
 from service.errors import BadRequest, InvalidRequest, RateLimited
@@ -35,8 +35,9 @@ router = APIRouter(prefix="/v1", tags=["native"])
     },
 )
 async def get_live(
-    request: Request, rooms: UsesRooms, interval_ms: int = Query(500, ge=50, le=60_000, description="Between events")
+    request: Request, interval_ms: int = Query(500, ge=50, le=60_000, description="Between events")
 ) -> Response:
+    rooms = rooms_of(request)
     limit = rooms.settings.max_live_streams
     if rooms.watchers.count >= limit:
         raise RateLimited(f"At most {limit} watchers at one time; close another page.", retry_after_seconds=30)

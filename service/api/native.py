@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 from service.api import schemas
 from service.api.connection import while_connected
-from service.api.context import UsesRooms, record_in
+from service.api.context import record_in, rooms_of
 from service.api.languages import name_of
 from service.api.limits import Caller
 from service.api.refusals import Dialect, as_dragoman_error
@@ -80,8 +80,9 @@ def bearer_key(request: Request) -> str | None:
     return key.strip() if scheme.lower() == "bearer" else None
 
 
-def caller_of(request: Request, rooms: UsesRooms) -> Caller:
-    return let_in(request, rooms, bearer_key(request))
+async def caller_of(request: Request) -> Caller:
+    """A dependency, so that it comes before the body is checked: who may not ask learns nothing else."""
+    return let_in(request, rooms_of(request), bearer_key(request))
 
 
 UsesCaller = Annotated[Caller, Depends(caller_of)]
@@ -93,11 +94,9 @@ UsesCaller = Annotated[Caller, Depends(caller_of)]
     response_model=schemas.TranslateResponse,
     responses=document_refusals(*REFUSALS),
 )
-async def post_translate(
-    body: schemas.TranslateRequest, request: Request, rooms: UsesRooms, caller: UsesCaller
-) -> Response:
+async def post_translate(body: schemas.TranslateRequest, request: Request, caller: UsesCaller) -> Response:
     order = Order(body.texts, body.source, body.target, body.options())
-    return _json(result_json(await translate(request, rooms, caller, order)))
+    return _json(result_json(await translate(request, rooms_of(request), caller, order)))
 
 
 @router.post(
@@ -114,8 +113,9 @@ async def post_translate(
         **document_refusals(*REFUSALS),
     },
 )
-async def post_stream(body: schemas.StreamRequest, request: Request, rooms: UsesRooms, caller: UsesCaller) -> Response:
-    events = stream(request, rooms, caller, Order([body.text], body.source, body.target, body.options()))
+async def post_stream(body: schemas.StreamRequest, request: Request, caller: UsesCaller) -> Response:
+    order = Order([body.text], body.source, body.target, body.options())
+    events = stream(request, rooms_of(request), caller, order)
     try:
         # A refusal before the first event is still an ordinary answer with its own status.
         first = await while_connected(request.receive, anext(events))
@@ -126,7 +126,7 @@ async def post_stream(body: schemas.StreamRequest, request: Request, rooms: Uses
 
 
 @router.get("/models", summary="The bundles that serve, and their evidence", response_model=schemas.ModelsResponse)
-async def get_models(rooms: UsesRooms) -> Response:
+async def get_models(request: Request) -> Response:
     models = [
         {
             "name": bundle.name,
@@ -138,14 +138,14 @@ async def get_models(rooms: UsesRooms) -> Response:
             "evidence": bundle.evidence,
             "training": bundle.training,
         }
-        for bundle in rooms.catalog.bundles()
+        for bundle in rooms_of(request).catalog.bundles()
     ]
     return _json({"models": models})
 
 
 @router.get("/languages", summary="What can be translated into what", response_model=schemas.LanguagesResponse)
-async def get_languages(rooms: UsesRooms) -> Response:
-    routes = rooms.catalog.routes()
+async def get_languages(request: Request) -> Response:
+    routes = rooms_of(request).catalog.routes()
     targets = {source: [target for start, target, _ in routes if start == source] for source, _, _ in routes}
     codes = sorted(set(targets) | {target for _, target, _ in routes})
     return _json(

@@ -11,7 +11,7 @@ import orjson
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from service.api.context import UsesRooms
+from service.api.context import rooms_of
 from service.api.native import document_refusals, render_error
 from service.api.refusals import Dialect
 from service.bundles.manifest import Bundle
@@ -30,8 +30,8 @@ def _probe(name: str, good: bool, reason: str) -> Response:
     return Response(orjson.dumps(content), 200 if good else 503, media_type="application/json")
 
 
-def _readiness(rooms: UsesRooms) -> Response:
-    lifecycle = rooms.lifecycle
+def _readiness(request: Request) -> Response:
+    lifecycle = rooms_of(request).lifecycle
     return _probe("ready", lifecycle.ready, Draining.reason if lifecycle.draining else NotReady.reason)
 
 
@@ -43,8 +43,8 @@ async def healthz() -> Response:
 
 @router.get("/readyz", summary="Requests are welcome", responses=PROBE_RESPONSES)
 @router.head("/readyz", include_in_schema=False)
-async def readyz(rooms: UsesRooms) -> Response:
-    return _readiness(rooms)
+async def readyz(request: Request) -> Response:
+    return _readiness(request)
 
 
 @router.get("/v2/health/live", summary="KServe: the process answers")
@@ -53,8 +53,8 @@ async def kserve_live() -> Response:
 
 
 @router.get("/v2/health/ready", summary="KServe: requests are welcome", responses=PROBE_RESPONSES)
-async def kserve_ready(rooms: UsesRooms) -> Response:
-    return _readiness(rooms)
+async def kserve_ready(request: Request) -> Response:
+    return _readiness(request)
 
 
 @router.get("/v2", summary="KServe: what this server is")
@@ -63,14 +63,14 @@ async def kserve_server() -> Response:
 
 
 @router.get("/v2/models/{name}/ready", summary="KServe: this bundle serves", responses=document_refusals(NotFound))
-async def kserve_model_ready(name: str, rooms: UsesRooms) -> Response:
-    _bundle(rooms, name)
+async def kserve_model_ready(name: str, request: Request) -> Response:
+    _bundle(request, name)
     return _json({"name": name, "ready": True})
 
 
 @router.get("/v2/models/{name}", summary="KServe: what this bundle is", responses=document_refusals(NotFound))
-async def kserve_model(name: str, rooms: UsesRooms) -> Response:
-    bundle = _bundle(rooms, name)
+async def kserve_model(name: str, request: Request) -> Response:
+    bundle = _bundle(request, name)
     tensor = [{"name": "text", "datatype": "BYTES", "shape": [-1]}]
     described = {"name": bundle.name, "versions": [bundle.version], "platform": "dragoman"}
     return _json({**described, "inputs": tensor, "outputs": tensor})
@@ -82,13 +82,13 @@ async def kserve_model(name: str, rooms: UsesRooms) -> Response:
     response_class=Response,
     responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}, **document_refusals(InternalError)},
 )
-async def get_metrics(request: Request, rooms: UsesRooms) -> Response:
-    content, content_type = rooms.metrics.exposition(request.headers.get("accept", ""))
+async def get_metrics(request: Request) -> Response:
+    content, content_type = rooms_of(request).metrics.exposition(request.headers.get("accept", ""))
     return Response(content, headers={"Content-Type": content_type})
 
 
-def _bundle(rooms: UsesRooms, name: str) -> Bundle:
-    for bundle in rooms.catalog.bundles():
+def _bundle(request: Request, name: str) -> Bundle:
+    for bundle in rooms_of(request).catalog.bundles():
         if bundle.name == name:
             return bundle
     raise NotFound("No bundle of this name serves; /v1/models lists them.")

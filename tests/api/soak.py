@@ -31,7 +31,7 @@ def questions(pairs: set[tuple[str, str]]) -> list[Question]:
     with SENTENCES.open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
     asked: list[Question] = []
-    for number, row in enumerate(rows):
+    for number in range(len(rows)):
         for source, target in (("pt", "en"), ("en", "pt")):
             if (source, target) not in pairs:
                 continue
@@ -58,7 +58,8 @@ async def serve(bundles: Path | None, variables: dict[str, str]) -> AsyncIterato
 
 async def soak(seconds: float, num_clients: int, bundles: Path | None, variables: dict[str, str]) -> bool:
     async with serve(bundles, variables) as (url, process):
-        pairs = httpx.get(f"{url}/v1/languages").json()["pairs"]
+        async with httpx.AsyncClient(base_url=url) as client:
+            pairs = (await client.get("/v1/languages")).json()["pairs"]
         asked = questions({(pair["source"], pair["target"]) for pair in pairs})
         expected = await ask_alone(url, asked)
         before = process.memory_info().rss

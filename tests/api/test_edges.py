@@ -3,9 +3,7 @@
 import asyncio
 import threading
 
-import httpx
-
-from tests.api.conftest import OpenServer
+from tests.api.conftest import OpenServer, open_http
 from tests.api.fakes import FakeTranslator
 from tests.api.wire import Wire
 
@@ -58,7 +56,7 @@ async def test_headers_that_never_end_are_hung_up_on(open_server: OpenServer) ->
 async def test_a_large_body_is_refused_politely(open_server: OpenServer) -> None:
     """Ten megabytes sent in one go get an answer, not a reset connection."""
     with open_server() as url:
-        async with httpx.AsyncClient() as client:
+        async with open_http() as client:
             response = await client.post(f"{url}/v1/translate", content=b"x" * 10_000_000)
     assert response.status_code == 413
 
@@ -102,7 +100,7 @@ async def test_a_caller_who_leaves_cancels_the_work(open_server: OpenServer, tra
             assert await asyncio.to_thread(started.wait, 10)
         assert await asyncio.to_thread(cancelled.wait, 10)
         translator.before = _at_once
-        async with httpx.AsyncClient() as client:
+        async with open_http() as client:
             text = (await client.get(f"{url}/metrics")).text
     assert 'dragoman_requests_total{api="native",outcome="cancelled"} 1.0' in text
 
@@ -142,7 +140,7 @@ async def test_a_body_that_breaks_off_costs_nothing(open_server: OpenServer, tra
     with open_server() as url:
         async with Wire.open(url) as wire:
             await wire.send(HEAD + b'Content-Length: 100\r\n\r\n{"text":')
-        async with httpx.AsyncClient() as client:
+        async with open_http() as client:
             assert (await client.post(f"{url}/v1/translate", json=ASKED)).status_code == 200
     assert len(translator.orders) == 1
 

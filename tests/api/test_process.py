@@ -13,6 +13,7 @@ import httpx
 import pytest
 
 from service.api.keys import Key, digest, write_keys
+from tests.api.conftest import open_http
 
 ASKED = {"text": "gato", "source": "pt", "target": "en"}
 ROOT = Path(__file__).parents[2]
@@ -75,7 +76,7 @@ async def until(condition: Callable[[], Awaitable[bool]]) -> None:
 
 async def ask_until_told_to_close(url: str, answers: list[int], barrier: asyncio.Barrier) -> None:
     """What a client behind a load balancer does: it stops using a server that says `Connection: close`."""
-    async with httpx.AsyncClient(timeout=30) as client:
+    async with open_http() as client:
         answers.append((await client.post(f"{url}/v1/translate", json=ASKED)).status_code)
         await barrier.wait()
         while True:
@@ -92,7 +93,7 @@ async def test_sigterm_under_load_answers_every_accepted_request(open_process: O
     async with open_process(seconds=0.2) as process, asyncio.TaskGroup() as clients:
         for _ in range(32):
             clients.create_task(ask_until_told_to_close(process.url, answers, barrier))
-        async with httpx.AsyncClient() as probe:
+        async with open_http() as probe:
             await barrier.wait()
             process.send(signal.SIGTERM)
             await until(lambda: _is_draining(probe, process.url))
@@ -104,7 +105,7 @@ async def test_sigterm_under_load_answers_every_accepted_request(open_process: O
 
 async def test_work_that_outlasts_the_listener_is_finished(open_process: OpenProcess) -> None:
     """The second phase: no new connections, but what was accepted is answered."""
-    async with open_process(seconds=1.5, drain_delay_seconds=0) as process, httpx.AsyncClient(timeout=30) as client:
+    async with open_process(seconds=1.5, drain_delay_seconds=0) as process, open_http() as client:
         asked = asyncio.create_task(client.post(f"{process.url}/v1/translate", json=ASKED))
         await process.begun()
         process.send(signal.SIGTERM)
@@ -116,9 +117,9 @@ async def test_work_that_outlasts_the_listener_is_finished(open_process: OpenPro
 
 async def test_a_second_sigterm_exits_at_once(open_process: OpenProcess) -> None:
     """Who asks twice means it, even with work under way."""
-    async with open_process(seconds=600, drain_delay_seconds=600) as process, httpx.AsyncClient(timeout=30) as client:
+    async with open_process(seconds=600, drain_delay_seconds=600) as process, open_http() as client:
         asked = asyncio.create_task(client.post(f"{process.url}/v1/translate", json=ASKED))
-        async with httpx.AsyncClient() as probe:
+        async with open_http() as probe:
             await process.begun()
             process.send(signal.SIGTERM)
             await until(lambda: _is_draining(probe, process.url))
@@ -139,7 +140,7 @@ async def test_sighup_reloads_keys(open_process: OpenProcess, tmp_path: Path) ->
     """Without a restart, and without watching files."""
     keys = tmp_path / "keys.json"
     write_keys(keys, [])
-    async with open_process(keys_file=keys) as process, httpx.AsyncClient() as client:
+    async with open_process(keys_file=keys) as process, open_http() as client:
         assert not await _key_works(client, process.url)
         write_keys(keys, [Key("new", digest("new"))])
         process.send(signal.SIGHUP)
@@ -150,7 +151,7 @@ async def test_changed_keys_are_seen_without_a_signal(open_process: OpenProcess,
     """A secret that Kubernetes mounts changes without telling anybody."""
     keys = tmp_path / "keys.json"
     write_keys(keys, [])
-    async with open_process(keys_file=keys, watch="true") as process, httpx.AsyncClient() as client:
+    async with open_process(keys_file=keys, watch="true") as process, open_http() as client:
         assert not await _key_works(client, process.url)
         write_keys(keys, [Key("new", digest("new"))])
         await until(lambda: _key_works(client, process.url))
@@ -163,7 +164,7 @@ async def _is_draining(client: httpx.AsyncClient, url: str) -> bool:
 
 async def _is_closed(url: str) -> bool:
     try:
-        async with httpx.AsyncClient() as client:
+        async with open_http() as client:
             await client.get(f"{url}/healthz")
     except httpx.ConnectError:
         return True

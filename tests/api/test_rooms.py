@@ -7,7 +7,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.api.conftest import OpenServer
+from tests.api.conftest import OpenServer, open_http
 from tests.api.rooms import Runners, write_bundles
 from tests.api.test_native import events_of
 from tests.api.wire import Wire
@@ -149,7 +149,9 @@ async def test_a_full_queue_is_refused_with_a_time(open_server: OpenServer, runn
             await waiting.post("/v1/translate", {**ASKED, "text": "Outra frase, que tem de esperar."})
             while sample(url, 'dragoman_queued_tokens{pair="pt-en"}') == 0:
                 pass
-            refused = httpx.post(f"{url}/v1/translate", json={**ASKED, "text": "Mais uma, que já não cabe na fila."})
+            async with open_http() as client:
+                asked = {**ASKED, "text": "Mais uma, que já não cabe na fila."}
+                refused = await client.post(f"{url}/v1/translate", json=asked)
             brake.release()
             assert (await running.answer()).status == 200
             assert (await waiting.answer()).status == 200
@@ -184,7 +186,7 @@ def test_every_metric_has_real_values(open_server: OpenServer, runners: Runners,
             httpx.post(f"{url}/v1/translate", json=ASKED)
         for line in (
             'dragoman_requests_total{api="native",outcome="ok"}',
-            'dragoman_request_duration_seconds_count{api="native"}',
+            'dragoman_request_duration_seconds_count{api="native",pair="pt-en"}',
             'dragoman_queue_wait_seconds_count{pair="pt-en"}',
             'dragoman_first_token_seconds_count{pair="pt-en"}',
             'dragoman_encode_seconds_count{pair="pt-en"}',
