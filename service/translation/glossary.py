@@ -7,6 +7,7 @@ term with a capital matches exactly as it is written. A term that is translated 
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from service.translation.patterns import Span, SpanKind
 
@@ -15,9 +16,16 @@ _TOKEN = re.compile(r"\w+|[^\w\s]")
 
 @dataclass(frozen=True)
 class _Term:
-    regex: re.Pattern[str]
     term: str
     translation: str
+
+    @cached_property
+    def regex(self) -> re.Pattern[str]:
+        """Made when the term's first word was seen: of a thousand terms a text has few."""
+        words = r"\s+".join(map(re.escape, self.term.split()))
+        before = r"(?<!\w)" if re.match(r"\w", self.term) else ""
+        after = r"(?!\w)" if re.search(r"\w\Z", self.term) else ""
+        return re.compile(before + words + after, re.IGNORECASE if self.term == self.term.lower() else 0)
 
     def written_as(self, found: str) -> str:
         """The translation in the case of the text that was found."""
@@ -37,7 +45,7 @@ class Glossary:
         for term, translation in sorted(terms.items(), key=lambda item: -len(item[0])):
             first = _TOKEN.search(term)
             assert first is not None, "a blank term"
-            self._by_first_token.setdefault(first.group().casefold(), []).append(_compile(term.strip(), translation))
+            self._by_first_token.setdefault(first.group().casefold(), []).append(_Term(term.strip(), translation))
 
     def spans(self, text: str) -> Iterator[Span]:
         """Matches from left to right; where several terms begin, the longest that matches."""
@@ -48,14 +56,6 @@ class Glossary:
                 if match := term.regex.match(text, token.start()):
                     yield Span(match.start(), match.end(), term.written_as(match.group()), SpanKind.GLOSSARY)
                     break
-
-
-def _compile(term: str, translation: str) -> _Term:
-    words = r"\s+".join(map(re.escape, term.split()))
-    before = r"(?<!\w)" if re.match(r"\w", term) else ""
-    after = r"(?!\w)" if re.search(r"\w\Z", term) else ""
-    flags = re.IGNORECASE if term == term.lower() else 0
-    return _Term(re.compile(before + words + after, flags), term, translation)
 
 
 NO_GLOSSARY = Glossary({})

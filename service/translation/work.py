@@ -104,6 +104,8 @@ class Work:
 
     def _answer(self, text: TextWork, index: int, outcome: Outcome) -> Segment:
         warnings = (*text.plan.segments[index].warnings, *outcome.warnings)
+        if not outcome.text.strip() and outcome.finish_reason is FinishReason.EOS:
+            warnings += (SegmentWarning.EMPTY_TRANSLATION,)
         if index == text.prefixed and self._prefix and _continues(self._prefix, outcome.text):
             warnings += (SegmentWarning.PREFIX_CONTINUED,)
         return Segment(
@@ -163,3 +165,5 @@ def _refuse_losses(segment: Segment) -> None:
         raise StrictRefusal(f"A segment ended by {segment.finish_reason}, and strict accepts only whole translations.")
     if SegmentWarning.PLACEHOLDER_LOST in segment.warnings:
         raise StrictRefusal("A placeholder or glossary term was lost in translation, and strict accepts no loss.")
+    if SegmentWarning.EMPTY_TRANSLATION in segment.warnings:
+        raise StrictRefusal("The translation of a segment is empty, and strict accepts no loss.")

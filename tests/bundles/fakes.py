@@ -1,8 +1,8 @@
 """Bundles without a network: real files and a real tokenizer, and an engine whose runner does something simple.
 
 What the runner does is written in the bundle's `weights.bin`: `copy`, `reverse`, `forget` (drops placeholders),
-`double` (says every placeholder twice), `loop` (repeats itself for ever), `long` (never ends); the last two only where
-the source has more than `SHORT` tokens, so that they have golden sentences too.
+`double` (says every placeholder twice), `loop` (repeats itself for ever), `long` (never ends), `mute` (says nothing);
+the last three only where the source has more than `SHORT` tokens, so that they have golden sentences too.
 """
 
 import csv
@@ -54,6 +54,7 @@ MODELS: dict[str, FakeModel] = {
     "double": lambda source, placeholders: [t for token in source for t in [token] * (1 + (token in placeholders))],
     "loop": lambda source, placeholders: source[:2] * 200 if len(source) > SHORT else source,
     "long": lambda source, placeholders: [60 + i % 83 for i in range(400)] if len(source) > SHORT else source,
+    "mute": lambda source, placeholders: [] if len(source) > SHORT else source,
 }
 
 
@@ -145,7 +146,7 @@ def write_bundle(
 
 def _goldens(kind: str, pairs: Sequence[tuple[str, str]]) -> list[Golden]:
     source, target = pairs[0]
-    text = "Fim" if kind in ("loop", "long") else "A porta do jardim ficou aberta."
+    text = "Fim" if kind in ("loop", "long", "mute") else "A porta do jardim ficou aberta."
     ids = tokenizer().encode([text])
     output = tuple(MODELS[kind](ids, frozenset(placeholder_ids())))
     return [Golden(source, target, text, "", (*ids, EOS), output, (LOG_PROB,) * (len(output) + 1))]

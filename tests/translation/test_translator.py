@@ -243,6 +243,16 @@ class TestOptions:
         assert translation.text == "Veja {nome} agora."
         assert translation.segments[0].warnings == ()
 
+    async def test_a_prefix_that_quotes_a_lost_placeholder_does_not_double_it(
+        self, tmp_path: Path, open_translator: OpenTranslator
+    ) -> None:
+        """In the second attempt the placeholder stands by itself, and the prefix goes up to it."""
+        write_bundle(tmp_path / "pt-en", "double")
+        text = "Veja {nome} e {outro} agora."
+        translation = await translate(open_translator(tmp_path), text, target_prefix="Veja {nome}")
+        assert translation.text == text
+        assert translation.segments[0].warnings == (SegmentWarning.PLACEHOLDER_RETRIED,)
+
     async def test_a_prefix_that_goes_on_in_its_last_word_is_reported(
         self, tmp_path: Path, open_translator: OpenTranslator
     ) -> None:
@@ -360,6 +370,15 @@ class TestEndings:
         with pytest.raises(errors.StrictRefusal):
             await translate(translator, text, strict=True)
         assert streamed_text(await events_of(translator, text)) == (await translate(translator, text)).text
+
+    async def test_a_model_that_says_nothing_is_reported(self, tmp_path: Path, open_translator: OpenTranslator) -> None:
+        """An empty translation that ended well is still a loss."""
+        write_bundle(tmp_path / "pt-en", "mute")
+        translator = open_translator(tmp_path)
+        segment = (await translate(translator, "O gato dorme no jardim.")).segments[0]
+        assert (segment.text, segment.warnings) == ("", (SegmentWarning.EMPTY_TRANSLATION,))
+        with pytest.raises(errors.StrictRefusal):
+            await translate(translator, "O gato dorme no jardim.", strict=True)
 
     async def test_a_deadline_in_the_queue_is_504(self, tmp_path: Path, open_translator: OpenTranslator) -> None:
         """Never executed, and said so."""
