@@ -12,6 +12,8 @@ from starlette.responses import FileResponse, HTMLResponse, Response
 from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
+from service.settings import Settings
+
 HERE = Path(__file__).parent
 PLAYGROUND = HERE.parent / "playground"
 CONTENT_SECURITY_POLICY = (
@@ -19,6 +21,16 @@ CONTENT_SECURITY_POLICY = (
     "base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
 )
 PAGE_HEADERS = {"Content-Security-Policy": CONTENT_SECURITY_POLICY, "Cache-Control": "no-cache"}
+# Our own page needs nothing but its own files and this server, and never makes HTML out of text.
+PLAYGROUND_HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'"
+    ),
+    "Cache-Control": "no-cache",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
 DOCS_PAGE = """<!doctype html>
 <html lang="en">
 <head>
@@ -66,6 +78,10 @@ def _swagger_files() -> Path:
     return Path(found.origin or "").parent / "static"
 
 
+def has_playground(settings: Settings) -> bool:
+    return settings.playground and (PLAYGROUND / "index.html").is_file()
+
+
 class Playground(StaticFiles):
     """The web page at `/`, and the files beside it."""
 
@@ -74,5 +90,5 @@ class Playground(StaticFiles):
 
     async def get_response(self, path: str, scope: Scope) -> Response:
         response = await super().get_response(path, scope)
-        response.headers.update(PAGE_HEADERS)
+        response.headers.update(PLAYGROUND_HEADERS)
         return response
