@@ -1,0 +1,11 @@
+#!/usr/bin/env bash
+# Resolve the image's dependencies anew and write them with hashes: deploy/lock/{cpu,gpu,build}.txt. Needs uv.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+compile() {
+  uv pip compile "$@" --quiet --python-version 3.11 --python-platform x86_64-manylinux_2_28 --generate-hashes \
+    --no-annotate --custom-compile-command deploy/lock/lock.sh
+}
+compile pyproject.toml --extra cpu --extra tracing --output-file deploy/lock/cpu.txt
+compile pyproject.toml deploy/lock/gpu.in --extra gpu --extra tracing --output-file deploy/lock/gpu.txt
+compile deploy/lock/build.in --output-file deploy/lock/build.txt
