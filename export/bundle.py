@@ -27,8 +27,9 @@ from export.network import Network, network_arrays
 from export.operators import FloatOperators, Int8Operators, Operators, Quantization
 from export.quantize import quantize
 from export.verify import (
+    MAX_LOSS,
     GoldenTrace,
-    TestSet,
+    ParallelText,
     Translator,
     VerificationError,
     choose_golden,
@@ -87,6 +88,7 @@ class Request:
     parity_sentences: int = MIN_PARITY_SENTENCES
     invariance_sentences: int = 1000
     calibration_sentences: int = 512
+    max_loss: float = MAX_LOSS
     replace: bool = False
 
 
@@ -165,7 +167,7 @@ class _Export:
             parity = self._parity(reference, sources)
             exported, graphs = self._write_graphs(self._operators(reference), directory)
             self._say("quality")
-            quality = verify_quality(reference, exported, tests)
+            quality = verify_quality(reference, exported, tests, self.request.max_loss)
         self._say("alone against in a crowd")
         promised = self.request.precision == "int8"
         invariance = verify_invariance(exported, sources[: self.request.invariance_sentences], promised)
@@ -257,7 +259,7 @@ class _Export:
         placeholders = tuple(self.saved.tokenizer.placeholder_id(number) for number in range(NUM_PLACEHOLDERS))
         return SpecialIds(pad=PAD_ID, unk=UNK_ID, bos=BOS_ID, eos=EOS_ID, placeholder_ids=placeholders)
 
-    def _read_test(self, source: Path, reference: Path) -> tuple[TestSet, list[list[int]]]:
+    def _read_test(self, source: Path, reference: Path) -> tuple[ParallelText, list[list[int]]]:
         texts, references = read_sentences(source, self.pair.source), read_sentences(reference, self.pair.target)
         if len(texts) != len(references):
             raise ExportError(f"{source} has {len(texts)} sentences but {reference} has {len(references)}")
@@ -267,7 +269,7 @@ class _Export:
             if (found := self._usable([text]))
         ]
         name = f"{source.parent.name} {source.stem}".strip()
-        test = TestSet(name, [text for (text, _), _ in both], [wanted for _, wanted in both])
+        test = ParallelText(name, [text for (text, _), _ in both], [wanted for _, wanted in both])
         return test, [ids for (_, ids), _ in both]
 
     def _usable(self, texts: Sequence[str]) -> list[tuple[str, list[int]]]:

@@ -5,8 +5,9 @@ The service has its own runner and search, built for speed; sharing neither make
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -41,6 +42,13 @@ class Trace:
         return Trace([*self.ids, token], [*self.log_probs, log_prob])
 
 
+class Beam(NamedTuple):
+    """What a beam found, best first, and the closest that two candidates ever were: rounding may swap those."""
+
+    hypotheses: list[Hypothesis]
+    smallest_gap: float
+
+
 class GraphDecoder:
     """The graphs in a directory, run with whole arrays in and out of every step's first rows."""
 
@@ -66,13 +74,15 @@ class GraphDecoder:
             live, tokens = [live[row] for row in kept], ids[kept, 0]
         return traces
 
-    def beam(self, source: Sequence[int], limit: int, size: int) -> list[Hypothesis]:
-        """One source; the rules of the service's search, best first."""
+    def beam(self, source: Sequence[int], limit: int, size: int) -> Beam:
+        """One source, by the rules of the service's search."""
         batch = _Batch(self._state, self._limits, *self._encode([source] * size))
         batch.keep(np.array([0]))  # room for the beam, which opens from one row
-        live, done, tokens = [Trace()], list[Trace](), np.array([BOS_ID])
+        live, done, tokens, smallest_gap = [Trace()], list[Trace](), np.array([BOS_ID]), float("inf")
         for _ in range(limit):
-            live, ended, parents = _advance(live, *batch.step(self._decoder, tokens, 2 * size), size)
+            candidates = _candidates(live, *batch.step(self._decoder, tokens, 2 * size))[: 2 * size + 1]
+            smallest_gap = min(smallest_gap, *(a.total - b.total for a, b in pairwise(candidates)))
+            live, ended, parents = _advance(candidates[: 2 * size], size)
             done += ended
             if len(done) >= size:
                 live = []
@@ -80,7 +90,7 @@ class GraphDecoder:
             batch.keep(parents)
             tokens = np.array([trace.ids[-1] for trace in live])
         ranked = [sorted((t.hypothesis() for t in traces), key=lambda h: -h.score) for traces in (done, live)]
-        return (ranked[0] + ranked[1])[:size]
+        return Beam((ranked[0] + ranked[1])[:size], smallest_gap)
 
     def _encode(self, sources: Sources) -> tuple[list[Floats], Ints]:
         """The cross tensors, [batch, longest, d], and the sources' lengths."""
@@ -150,25 +160,27 @@ class _Batch:
         self._rows, self._positions, self._source_ends = len(rows), self._positions[rows], self._source_ends[rows]
 
 
-def _advance(live: list[Trace], ids: Ints, log_probs: Floats, size: int) -> tuple[list[Trace], list[Trace], Ints]:
-    """Of the best 2 x size continuations, those in eos within the first `size` end, the others live on."""
-    sums = [sum(trace.log_probs) for trace in live]
-    candidates = sorted(
-        (-(sums[row] + float(log_probs[row, rank])), row, rank)
-        for row in range(len(live))
-        for rank in range(ids.shape[1])
-    )
-    following: list[Trace] = []
-    ended: list[Trace] = []
-    parents: list[int] = []
-    for place, (_, row, rank) in enumerate(candidates[: 2 * size]):
-        token, trace = int(ids[row, rank]), live[row].grown(int(ids[row, rank]), float(log_probs[row, rank]))
-        if token != EOS_ID and len(following) < size:
-            following.append(trace)
-            parents.append(row)
-        elif token == EOS_ID and place < size:
-            ended.append(trace)
-    return following, ended, np.array(parents, np.int64)
+class _Candidate(NamedTuple):
+    total: float
+    row: int
+    trace: Trace
+
+
+def _candidates(live: list[Trace], ids: Ints, log_probs: Floats) -> list[_Candidate]:
+    """All rows' continuations, best first; ties by row, then by rank."""
+    found = []
+    for row, trace in enumerate(live):
+        total = sum(trace.log_probs)
+        for token, log_prob in zip(ids[row].tolist(), log_probs[row].tolist(), strict=True):
+            found.append(_Candidate(total + log_prob, row, trace.grown(token, log_prob)))
+    return sorted(found, key=lambda candidate: -candidate.total)  # stable
+
+
+def _advance(candidates: list[_Candidate], size: int) -> tuple[list[Trace], list[Trace], Ints]:
+    """Those in eos within the first `size` end, the others live on until there are `size`: live, ended, parents."""
+    following = [candidate for candidate in candidates if not candidate.trace.finished][:size]
+    ended = [candidate.trace for candidate in candidates[:size] if candidate.trace.finished]
+    return [c.trace for c in following], ended, np.array([c.row for c in following], np.int64)
 
 
 def in_crowds(sources: Sources, rows: int) -> Iterator[list[int]]:

@@ -26,7 +26,7 @@ class VerificationError(Exception):
 
 
 @dataclass(frozen=True)
-class TestSet:
+class ParallelText:
     name: str
     sources: list[str]
     references: list[str]
@@ -68,12 +68,11 @@ def verify_parity(network: Transformer, translator: Translator, sources: Sources
 
 def _ties(network: Transformer, translator: Translator, sources: Sources, beam_size: int) -> list[float]:
     """The gaps of the sentences that came out differently; raises where one is more than a tie."""
-    limits = translator.limits(sources)
-    ours, theirs = _best(translator, sources, beam_size), _torch_best(network, sources, limits, beam_size)
-    gaps = []
-    for source, mine, other in zip(sources, ours, theirs, strict=True):
+    theirs, gaps = _torch_best(network, sources, translator.limits(sources), beam_size), []
+    for source, (mine, closest), other in zip(sources, _best(translator, sources, beam_size), theirs, strict=True):
         if mine.ids != other.ids or mine.finished != other.finished:
-            gap = _first_gap(network, source, mine.ids, other.ids) if beam_size == 1 else abs(mine.score - other.score)
+            # Greedy: what torch thinks of the first two tokens that differ. A beam's order may turn on any candidate.
+            gap = _first_gap(network, source, mine.ids, other.ids) if beam_size == 1 else closest
             if gap > TIE:
                 raise VerificationError(
                     f"with beam {beam_size}, ONNX Runtime and torch translate the source {list(source)} differently "
@@ -83,11 +82,15 @@ def _ties(network: Transformer, translator: Translator, sources: Sources, beam_s
     return gaps
 
 
-def _best(translator: Translator, sources: Sources, beam_size: int) -> list[Hypothesis]:
+def _best(translator: Translator, sources: Sources, beam_size: int) -> list[tuple[Hypothesis, float]]:
+    """The best hypotheses, and how close their choices came."""
     if beam_size == 1:
-        return [trace.hypothesis() for trace in translator.greedy(sources)]
-    limits = translator.limits(sources)
-    return [translator.decoder.beam(source, limit, beam_size)[0] for source, limit in zip(sources, limits, strict=True)]
+        return [(trace.hypothesis(), trace.smallest_gap) for trace in translator.greedy(sources)]
+    found = (
+        translator.decoder.beam(source, limit, beam_size)
+        for source, limit in zip(sources, translator.limits(sources), strict=True)
+    )
+    return [(beams.hypotheses[0], beams.smallest_gap) for beams in found]
 
 
 def _torch_best(network: Transformer, sources: Sources, limits: list[int], beam_size: int) -> list[Hypothesis]:
@@ -112,7 +115,10 @@ def _first_gap(network: Transformer, source: Sequence[int], ours: list[int], the
 
 
 def verify_quality(
-    reference: Translator, candidate: Translator, tests: Sequence[tuple[TestSet, Sources]], max_loss: float = MAX_LOSS
+    reference: Translator,
+    candidate: Translator,
+    tests: Sequence[tuple[ParallelText, Sources]],
+    max_loss: float = MAX_LOSS,
 ) -> list[dict[str, Any]]:
     """BLEU and chrF of both on the same test sets, by source length; the candidate may lose little."""
     found = []

@@ -1,0 +1,231 @@
+"""An export ends in a proven bundle under its name, or in nothing at all."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import onnxruntime as ort
+import pytest
+from rich.console import Console
+
+from export.bundle import ExportError, Request, export, main, parse, read_sentences
+from export.decoding import GraphDecoder
+from export.verify import VerificationError
+from model.saved import SavedModel, save_model
+from service.bundles.manifest import Bundle, Limits, Precision, read_bundle, read_golden
+from tests.conftest import export_tiny
+
+
+def folder_content(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir() if not path.name.endswith(".safetensors")}
+
+
+def test_a_bundle_carries_its_evidence_and_everything_it_needs(tiny_bundle: Bundle) -> None:
+    """Whoever receives a bundle can see what was proven, without the machine that proved it."""
+    bundle = read_bundle(tiny_bundle.path)
+    assert bundle == tiny_bundle
+    assert bundle.evidence["parity"] == {
+        "sentences": 3,
+        "beam_sizes": [1, 4],
+        "different": 0,
+        "ties": 0,
+        "largest_tie": 0.0,
+    }
+    assert bundle.evidence["invariance"]["different"] == 0
+    assert bundle.evidence["quality"][0]["exported"]["sentences"] > 50
+    assert len(bundle.special_ids.placeholder_ids) == 32
+    assert {path.name for path in bundle.path.iterdir()} == {*bundle.files, "bundle.json"}
+
+
+def test_the_model_card_names_what_was_measured(tiny_bundle: Bundle) -> None:
+    """People read the card, not the manifest."""
+    card = tiny_bundle.file("MODEL_CARD.md").read_text("utf-8")
+    assert "pt to en" in card
+    assert "0 of" in card
+    assert "The saved model does not say" in card
+
+
+def test_the_card_lists_corpora_and_what_was_machine_made(
+    tiny_saved: SavedModel, few_sentences: Path, tmp_path: Path
+) -> None:
+    """A model card that hides machine-made text would mislead."""
+    corpora = [{"files": ["a.pt", "a.en"], "pairs": 12, "weight": 0.5, "machine_made": "pt"}]
+    saved = SavedModel(tiny_saved.network, tiny_saved.tokenizer, tiny_saved.pairs, {"corpora": corpora})
+    bundle = export_tiny(saved, tmp_path / "out", "fp32", few_sentences)
+    assert "| a.pt, a.en | 12 | 0.5 | pt |" in bundle.file("MODEL_CARD.md").read_text("utf-8")
+
+
+def test_golden_sentences_come_out_again(tiny_bundle: Bundle, tiny_saved: SavedModel) -> None:
+    """A server replays them: they must be reproducible from the files alone."""
+    golden = read_golden(tiny_bundle)
+    assert golden
+    decoder = GraphDecoder(tiny_bundle.path, tiny_bundle.state, tiny_bundle.limits)
+    for sentence in golden:
+        assert list(sentence.source_ids) == [*tiny_saved.tokenizer.encode(sentence.text), 3]
+        trace = decoder.greedy([sentence.source_ids], [80])[0]
+        assert tuple(trace.hypothesis().ids) == sentence.target_ids
+        assert tuple(trace.log_probs) == sentence.log_probs
+
+
+def test_the_same_checkpoint_gives_the_same_bytes(
+    tiny_saved: SavedModel, tiny_bundle: Bundle, few_sentences: Path, tmp_path: Path
+) -> None:
+    """Two people who export the same model must be able to compare hashes."""
+    again = export_tiny(tiny_saved, tmp_path / "pt-en", "int8", few_sentences)
+    assert again.files == tiny_bundle.files
+    assert again.file("bundle.json").read_bytes() == tiny_bundle.file("bundle.json").read_bytes()
+
+
+def test_the_embedding_is_stored_once_in_int8(tiny_bundle: Bundle, tiny_saved: SavedModel) -> None:
+    """It is the largest weight of a small model; twice, or in fp32, the bundle would not be small."""
+    parameters = sum(parameter.numel() for parameter in tiny_saved.network.parameters())
+    positions, block_ids = (96 + 80) * 32 * 4, 480 * 8
+    assert tiny_bundle.files["weights.bin"].bytes < 1.5 * parameters + positions + block_ids
+    assert tiny_bundle.files["encoder.onnx"].bytes + tiny_bundle.files["decoder.onnx"].bytes < 40_000
+
+
+def test_an_export_below_the_bars_leaves_nothing(tiny_saved: SavedModel, few_sentences: Path, tmp_path: Path) -> None:
+    """A bundle that failed its proof must not exist, not even half of it."""
+    with pytest.raises(VerificationError, match="more than -101 lost"):  # a bar that nothing passes
+        export_tiny(tiny_saved, tmp_path / "out", "int8", few_sentences, max_loss=-101)
+    assert folder_content(tmp_path) == set()
+
+
+class Interruption(Console):
+    """Ctrl-C, at the last step that is announced."""
+
+    def print(self, *objects: object, **options: object) -> None:
+        if "alone against in a crowd" in str(objects):
+            raise KeyboardInterrupt
+
+
+def test_an_interrupted_export_leaves_nothing(tiny_saved: SavedModel, few_sentences: Path, tmp_path: Path) -> None:
+    """Ctrl-C in mid-write is an ordinary end."""
+    with pytest.raises(KeyboardInterrupt):
+        export_tiny(tiny_saved, tmp_path / "out", "fp32", few_sentences, console=Interruption())
+    assert folder_content(tmp_path) == set()
+
+
+def test_an_old_bundle_is_replaced_only_when_asked(tiny_saved: SavedModel, few_sentences: Path, tmp_path: Path) -> None:
+    """Nobody overwrites a served bundle by accident; and a failed replacement keeps the old one."""
+    out = tmp_path / "out"
+    export_tiny(tiny_saved, out, "fp32", few_sentences, version="1")
+    with pytest.raises(ExportError, match="exists"):
+        export_tiny(tiny_saved, out, "fp32", few_sentences, version="2")
+    export_tiny(tiny_saved, out, "fp32", few_sentences, version="2", replace=True)
+    assert read_bundle(out).version == "2"
+    with pytest.raises(ExportError, match="no usable sentence"):
+        export_tiny(tiny_saved, out, "int8", few_sentences, calibration=empty_file(tmp_path), replace=True)
+    assert read_bundle(out).version == "2"
+    assert folder_content(tmp_path) == {"out", "empty.txt"}
+
+
+def empty_file(folder: Path) -> Path:
+    path = folder / "empty.txt"
+    path.write_text("")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"tests": ()}, "--verify SRC REF"),
+        ({"golden": None}, "--golden FILE"),
+        ({"calibration": None}, "--calibration FILE"),
+        ({"parity_sentences": 10_000}, "usable sentences; parity needs 10000"),
+        ({"pair": "xx-yy"}, "this model translates pt-en"),
+        ({"calibration": Path("absent.txt")}, "absent.txt cannot be read"),
+    ],
+)
+def test_what_cannot_be_exported_is_refused_in_one_sentence(
+    tiny_saved: SavedModel, few_sentences: Path, tmp_path: Path, changes: dict, sentence: str
+) -> None:
+    """The sentence says what to give; nothing is written."""
+    with pytest.raises(ExportError, match=sentence):
+        export_tiny(tiny_saved, tmp_path / "out", "int8", few_sentences, **changes)
+    assert folder_content(tmp_path) == set()
+
+
+def test_files_of_unequal_length_are_refused(tiny_saved: SavedModel, few_sentences: Path, tmp_path: Path) -> None:
+    """Scores against shifted references would be nonsense."""
+    texts = tmp_path / "a.pt", tmp_path / "a.en"
+    texts[0].write_text("um\ndois\n")
+    texts[1].write_text("one\n")
+    with pytest.raises(ExportError, match=r"a\.pt has 2 sentences but .*a\.en has 1"):
+        export_tiny(tiny_saved, tmp_path / "out", "fp32", few_sentences, tests=(texts,))
+
+
+def test_sentences_of_a_table_are_chosen_by_language(tmp_path: Path) -> None:
+    """One file of our own sentences serves both directions."""
+    table, plain = tmp_path / "s.tsv", tmp_path / "s.txt"
+    table.write_text("pt\ten\nOlá\tHello\n", "utf-8")
+    plain.write_text("Olá\nAté logo\n", "utf-8")
+    assert read_sentences(table, "pt") == ["Olá"]
+    assert read_sentences(table, "en") == ["Hello"]
+    assert read_sentences(plain, "pt") == ["Olá", "Até logo"]
+    with pytest.raises(ExportError, match="none named de"):
+        read_sentences(table, "de")
+
+
+def test_the_command_says_what_is_wrong_and_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A shell script sees the status, its writer sees one sentence instead of a traceback."""
+    (tmp_path / "x.safetensors").write_bytes(b"no model")
+    arguments = [str(tmp_path / "x.safetensors"), str(tmp_path / "out"), "--golden", "g", "--calibration", "c"]
+    with pytest.raises(SystemExit) as ended:
+        main([*arguments, "--verify", "s", "r"])
+    assert ended.value.code == 1
+    assert "is not a saved Dragoman model" in capsys.readouterr().err.replace("\n", "")
+
+
+def test_the_command_line_becomes_a_request(tmp_path: Path) -> None:
+    """What is typed is what is exported."""
+    request = parse(
+        ["m.safetensors", "out", "--precision", "fp16", "--verify", "a", "b", "--verify", "c", "d", "--golden", "g"]
+    )
+    assert request.precision == "fp16"
+    assert request.tests == ((Path("a"), Path("b")), (Path("c"), Path("d")))
+    assert request.limits == Limits(256, 256)
+    assert request.parity_sentences == 200
+    with pytest.raises(SystemExit):
+        parse(["m.safetensors", "out", "--parity-sentences", "50"])
+
+
+def test_limits_never_exceed_the_positions_that_the_network_has(
+    tiny_saved: SavedModel, few_sentences: Path, tmp_path: Path
+) -> None:
+    """Position 129 of a table of 128 does not exist."""
+    save_model(tmp_path / "m.safetensors", tiny_saved)
+    request = Request(
+        checkpoint=tmp_path / "m.safetensors",
+        out=tmp_path / "out",
+        precision="fp32",
+        golden=few_sentences,
+        tests=((few_sentences, few_sentences),),
+        parity_sentences=2,
+        invariance_sentences=2,
+    )
+    assert export(request, Console(quiet=True)).limits == Limits(128, 128)
+
+
+def test_half_precision_runs_on_the_cpu_and_agrees(
+    tiny_float_bundles: dict[Precision, Bundle], tiny_saved: SavedModel
+) -> None:
+    """The graphs of a GPU bundle are the same network: they can be checked where there is no GPU."""
+    half, full = (
+        GraphDecoder(tiny_float_bundles[kind].path, tiny_float_bundles[kind].state, tiny_float_bundles[kind].limits)
+        for kind in ("fp16", "fp32")
+    )
+    sources = [golden.source_ids for golden in read_golden(tiny_float_bundles["fp32"])][:8]
+    traces = zip(half.greedy(sources, [40] * 8), full.greedy(sources, [40] * 8), strict=True)
+    for ours, theirs in traces:
+        assert ours.ids == theirs.ids
+        np.testing.assert_allclose(ours.log_probs, theirs.log_probs, atol=0.05)
+    session = ort.InferenceSession(str(tiny_float_bundles["fp16"].file("decoder.onnx")))
+    assert {value.type for value in session.get_inputs() if value.name.startswith("self_")} == {"tensor(float16)"}
+
+
+def test_the_manifest_is_plain_json(tiny_bundle: Bundle) -> None:
+    """Other tools read it too."""
+    record = json.loads(tiny_bundle.file("bundle.json").read_text("utf-8"))
+    assert record["format"] == 1
+    assert record["pairs"] == [{"source": "pt", "target": "en", "source_prefix_ids": []}]
