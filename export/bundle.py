@@ -42,6 +42,7 @@ from model.tokenizer import BOS_ID, EOS_ID, NUM_PLACEHOLDERS, PAD_ID, UNK_ID
 from service.bundles.manifest import (
     DECODER,
     ENCODER,
+    EXPLAIN,
     GOLDEN,
     KEEP,
     MANIFEST,
@@ -203,7 +204,8 @@ class _Export:
 
     def _write_graphs(self, operators: Operators, directory: Path) -> tuple[Translator, Graphs]:
         graphs = build_graphs(operators, self.limits)
-        models = {ENCODER: graphs.encoder, DECODER: graphs.decoder, KEEP: graphs.keep, PLACE: graphs.place}
+        models = {ENCODER: graphs.encoder, DECODER: graphs.decoder, EXPLAIN: graphs.explain}
+        models |= {KEEP: graphs.keep, PLACE: graphs.place}
         for name, model in models.items():
             (directory / name).write_bytes(model.SerializeToString(deterministic=True))
         (directory / WEIGHTS).write_bytes(graphs.weights)

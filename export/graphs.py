@@ -1,21 +1,21 @@
 """The graphs of a bundle: the encoder, one decoder step for ragged rows, and the two that move rows on a device.
 
-Built node by node from a network's arrays. The structure is here, once; which operators compute it is left to
-`export.operators`, so that all precisions are the same network.
+Built node by node from a network's arrays. What a layer is stands in `export.layers`, once; which operators compute it
+is left to `export.operators`, so that all precisions are the same network.
 
 The encoder ends with the cross keys and values of every decoder layer, `[batch, source, d]`. The decoder appends to its
 caches in place (its cache outputs are bound to the memory of its cache inputs) and ends with the k best next tokens.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 import onnx
 
 from export.builder import GraphBuilder, WeightFile
-from export.network import Side
-from export.operators import Operand, Operators
+from export.explain import explain_graph
+from export.layers import Layer, final_norm
+from export.operators import Operators
 from service.bundles.manifest import Limits, StateTensor
 
 _MOST_BLOCK, _LEAST_BLOCK = 128, 8
@@ -27,6 +27,7 @@ class Graphs:
     decoder: onnx.ModelProto
     keep: onnx.ModelProto
     place: onnx.ModelProto
+    explain: onnx.ModelProto
     weights: bytes
     state: tuple[StateTensor, ...]
 
@@ -40,6 +41,7 @@ def build_graphs(operators: Operators, limits: Limits) -> Graphs:
         decoder=decoder,
         keep=keep_graph(operators.dtype),
         place=place_graph(operators.dtype, heads, head_dim),
+        explain=explain_graph(operators, limits, weights),
         weights=weights.to_bytes(),
         state=tuple(operators.state()),
     )
@@ -54,8 +56,8 @@ def encoder_graph(operators: Operators, limits: Limits, weights: WeightFile) -> 
     length, zero = g.node("Shape", ["source"], start=1, end=2), g.constant([0], np.int64)
     x = g.node("Add", [operators.embed(g, "source"), g.node("Slice", [table, zero, length, zero])])
     for i in range(network.depth("encoder")):
-        x = _Layer(g, operators, "encoder", i).encode(x)
-    x = _final_norm(g, operators, "encoder", x)
+        x = Layer(g, operators, "encoder", i).encode(x)
+    x = final_norm(g, operators, "encoder", x)
     memory = operators.operand(g, "memory", x)  # all cross layers take the same: rounded once
     for i in range(network.depth("decoder")):
         for part, letter in enumerate("kv"):
@@ -81,64 +83,10 @@ def decoder_graph(operators: Operators, limits: Limits, weights: WeightFile) -> 
     table = operators.positions(g, limits.max_new_tokens)
     x = g.node("Add", [operators.embed(g, "tokens"), g.node("Gather", [table, "positions"])])  # [rows, 1, d]
     for i in range(network.depth("decoder")):
-        x = _Layer(g, operators, "decoder", i).decode(x)
-    x = _final_norm(g, operators, "decoder", x)
+        x = Layer(g, operators, "decoder", i).decode(x)
+    x = final_norm(g, operators, "decoder", x)
     _best_tokens(g, operators.logits(g, operators.operand(g, "logits", x)), network.architecture.vocab_size)
     return g.model()
-
-
-class _Layer:
-    """One layer of either side; weights may be another layer's (shared layers), calibrated points never are."""
-
-    def __init__(self, g: GraphBuilder, operators: Operators, side: Side, index: int) -> None:
-        self.g, self.operators, self.index = g, operators, index
-        self.weights, self.point = operators.network.layer(side, index), f"{side}.layers.{index}"
-        self.pre_norm = operators.network.architecture.norm == "pre"
-
-    def encode(self, x: str) -> str:
-        x = self._residual("self_attention_norm", x, self._encoder_attention)
-        return self._residual("feed_forward_norm", x, self._feed_forward)
-
-    def decode(self, x: str) -> str:
-        x = self._residual("self_attention_norm", x, self._self_attention)
-        x = self._residual("cross_attention_norm", x, self._cross_attention)
-        return self._residual("feed_forward_norm", x, self._feed_forward)
-
-    def _residual(self, norm: str, x: str, sublayer: Callable[[str], str]) -> str:
-        name = f"{self.weights}.{norm}"
-        if self.pre_norm:
-            return self.g.node("Add", [x, sublayer(self.operators.norm(self.g, name, x))])
-        return self.operators.norm(self.g, name, self.g.node("Add", [x, sublayer(x)]))
-
-    def _encoder_attention(self, x: str) -> str:
-        taken, name = self._operand("self_attention.qkv", x), f"{self.weights}.self_attention.qkv"
-        # Three products instead of one and a split: as fast, and nothing is copied.
-        query, key, value = (self.operators.linear(self.g, name, taken, (part, 3)) for part in range(3))
-        return self._linear("self_attention.out", self.operators.encoder_attention(self.g, query, key, value))
-
-    def _self_attention(self, x: str) -> str:
-        taken, name = self._operand("self_attention.qkv", x), f"{self.weights}.self_attention"
-        return self._linear("self_attention.out", self.operators.self_attention(self.g, self.index, name, taken))
-
-    def _cross_attention(self, x: str) -> str:
-        query = self._linear("cross_attention.q", x)
-        return self._linear("cross_attention.out", self.operators.cross_attention(self.g, self.index, query))
-
-    def _feed_forward(self, x: str) -> str:
-        hidden = self._linear("feed_forward.up", x)
-        point = f"{self.point}.feed_forward.down"
-        taken = self.operators.relu_operand(self.g, point, hidden)
-        return self.operators.linear(self.g, f"{self.weights}.feed_forward.down", taken)
-
-    def _operand(self, part: str, x: str) -> Operand:
-        return self.operators.operand(self.g, f"{self.point}.{part}", x)
-
-    def _linear(self, part: str, x: str) -> str:
-        return self.operators.linear(self.g, f"{self.weights}.{part}", self._operand(part, x))
-
-
-def _final_norm(g: GraphBuilder, operators: Operators, side: Side, x: str) -> str:
-    return operators.norm(g, f"{side}.norm", x) if operators.network.architecture.norm == "pre" else x
 
 
 def _best_tokens(g: GraphBuilder, logits: str, vocab_size: int) -> None:
