@@ -32,6 +32,7 @@ from service.settings import Settings
 from service.telemetry import Tracing
 
 SAVE_USAGE_SECONDS = 5.0
+WARM_DETECTOR_SECONDS = 3.0  # after the start, which has enough to do
 # FastAPI's own would put query strings and exception messages, so possibly text, into spans and logs.
 NO_TELEMETRY: TelemetryConfig = {"tracing": False, "metrics": False, "logs": False, "auto_configure": False}
 DIALECTS = (native.DIALECT, deepl.DIALECT, libretranslate.DIALECT, operations.DIALECT)
@@ -95,7 +96,7 @@ def _include_routes(app: FastAPI, settings: Settings) -> None:
         app.include_router(module.router)
     if settings.docs:
         app.include_router(pages.docs_router())
-    if settings.playground and (pages.PLAYGROUND / "index.html").is_file():
+    if pages.has_playground(settings):
         app.mount("/", pages.Playground())
 
 
@@ -150,7 +151,7 @@ def _lifespan(parts: Parts, rooms: Rooms, reloader: Reloader) -> Callable[[FastA
 
 def _background(rooms: Rooms, reloader: Reloader) -> list[Any]:
     settings = rooms.settings
-    work = [reloader.run(), _save_usage(rooms.gate.usage)]
+    work = [reloader.run(), _save_usage(rooms.gate.usage), _warm_detector(rooms)]
     if settings.watch and settings.bundles is not None:
         work.append(reloader.watch(settings.bundles, recursive=True))
     if settings.watch and settings.keys_file is not None:
@@ -163,6 +164,12 @@ async def _save_usage(usage: Usage) -> None:
     while True:
         await asyncio.sleep(SAVE_USAGE_SECONDS)
         await asyncio.to_thread(usage.save)
+
+
+async def _warm_detector(rooms: Rooms) -> None:
+    """Detection reads its model when it is first used, which takes a second: better now, than from a caller's time."""
+    await asyncio.sleep(WARM_DETECTOR_SECONDS)
+    await asyncio.to_thread(rooms.translator.detect, "Bom dia")
 
 
 def _publish(parts: Parts, metrics: Metrics) -> None:

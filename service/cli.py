@@ -54,8 +54,10 @@ def _announce(settings: "Settings", sockets: Sequence[socket.socket]) -> None:
     host, port = sockets[0].getsockname()[:2]
     shown = "localhost" if host in ("127.0.0.1", "0.0.0.0", "::", "::1") else f"[{host}]" if ":" in host else host
     url = f"http://{shown}:{port}"
+    from service.api.pages import has_playground
+
     lines = {
-        "page": url + "/" if settings.playground else None,
+        "page": url + "/" if has_playground(settings) else None,
         "API docs": url + "/docs" if settings.docs else None,
         "metrics": url + "/metrics",
     }

@@ -90,6 +90,7 @@ class RunningServer:
 def open_server(translator: FakeTranslator) -> OpenServer:
     @contextmanager
     def open_app(build: Any = None, **given: Any) -> Iterator[str]:
+        """`build` is what `create_app` takes; without it the translator is a fake."""
         settings = Settings(**{"watch": False, "port": 0, "grace_seconds": 5, **given})
         app = create_app(settings, build=build or fake_parts(translator))
         with RunningServer(app, settings) as url:
