@@ -1,6 +1,7 @@
 """From text to text, through real tokenizers and a real engine; only the network is a fake that copies or reverses."""
 
 import asyncio
+import time
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from service import errors
 from service.engine.job import FinishReason
 from service.engine.scheduler import EngineSettings
+from service.translation.cache import SegmentCache
 from service.translation.contract import (
     DoneEvent,
     SegmentEvent,
@@ -21,9 +23,10 @@ from service.translation.contract import (
     TranslationOptions,
     TranslationResult,
 )
+from service.translation.language import Detector
 from service.translation.normalization import clean
 from service.translation.translator import Translator
-from tests.bundles.fakes import FakeEngines, tokenizer, write_bundle
+from tests.bundles.fakes import FakeEngines, open_catalog, tokenizer, write_bundle
 from tests.translation.conftest import Clock, OpenTranslator
 from tests.translation.generated import texts
 
@@ -355,6 +358,35 @@ class TestLanguages:
         for source in ("fr", "auto"):
             with pytest.raises(errors.UnknownPair):
                 await translator.translate(["O gato."], source, "xx", TranslationOptions())
+
+
+class TestReload:
+    async def test_requests_go_on_while_a_bundle_is_replaced(self, tmp_path: Path) -> None:
+        """No error, no answer from a stopped engine or another version's cache; both versions are seen."""
+        write_bundle(tmp_path / "pt-en", "copy")
+        catalog = open_catalog(tmp_path, engines=FakeEngines())
+        catalog.reload()
+        cache = SegmentCache(1 << 20, time.monotonic)
+        translator = Translator(catalog, Detector(), cache, TranslationLimits())
+        text = "O gato dorme no jardim."
+        expected = {"1": text, "2": reversed_text(text)}
+        seen: set[str] = set()
+        begun = asyncio.Event()
+
+        async def client() -> None:
+            while "2" not in seen:
+                result = await translator.translate([text], "pt", "en", TranslationOptions())
+                assert result.translations[0].text == expected[result.model_version]
+                seen.add(result.model_version)
+                begun.set()
+
+        clients = [asyncio.create_task(client()) for _ in range(8)]
+        await begun.wait()
+        write_bundle(tmp_path / "pt-en", "reverse", version="2")
+        await asyncio.to_thread(catalog.reload)
+        await asyncio.gather(*clients)
+        assert seen == {"1", "2"}
+        await asyncio.to_thread(catalog.close)
 
 
 class TestEndings:
