@@ -7,6 +7,7 @@ to `scheduler`; what the candidates mean, to `search`; the network, to `runner`.
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -237,6 +238,8 @@ class DecodeLoop:
         self._queue = queue
         self._clock = clock
         self._observer = observer
+        self._next_deadline_at = math.inf  # of a running job, or earlier
+        self._num_cancelled = 0  # of the queue's, when this loop last looked
         self._drained_tokens = 0  # source tokens of the jobs that ended in this turn
         self._state = threading.Lock()  # of the search, against snapshots
 
@@ -274,14 +277,19 @@ class DecodeLoop:
 
     def _let_go(self, now: float) -> None:
         """Free the rows of jobs that were cancelled or ran out of time."""
+        num_cancelled = self._queue.num_cancelled
+        if now < self._next_deadline_at and num_cancelled == self._num_cancelled:
+            return
+        self._num_cancelled = num_cancelled
         running = self._search.decodings
         cancelled = [job for job in running if job.cancelled]
-        late = [job for job in running if job.deadline_at is not None and job.deadline_at <= now and not job.cancelled]
+        late = [job for job in running if _deadline_of(job) <= now and not job.cancelled]
         for jobs, reason in ((cancelled, FinishReason.CANCELLED), (late, FinishReason.DEADLINE)):
             if jobs:
                 with self._state:
                     advance = self._search.give_up(jobs, reason)
                 self._follow(advance)
+        self._next_deadline_at = min(map(_deadline_of, running), default=math.inf)
 
     def _admit(self, now: float) -> list[Job]:
         expired, joined = self._queue.join(self._number, now)
@@ -289,8 +297,9 @@ class DecodeLoop:
             _resolve(job, FinishReason.DEADLINE, None, now, self._observer)
         for job in joined:
             job.admitted_at = now
+            self._next_deadline_at = min(self._next_deadline_at, _deadline_of(job))
             self._observer.admitted(now - job.submitted_at)
-        for group in like_lengths(joined):
+        for group in like_lengths(joined) if joined else ():
             began = self._clock()
             self._runner.add([job.source_ids for job in group])
             with self._state:
@@ -349,6 +358,10 @@ class DecodeLoop:
                 RowSnapshot(job.serial, beam, job.options.beam_size, length, decodings[job].limit)
                 for job, beam, length in self._search.rows()
             )
+
+
+def _deadline_of(job: Job) -> float:
+    return math.inf if job.deadline_at is None else job.deadline_at
 
 
 def _stream(job: Job, tokens: list[tuple[int, float]]) -> None:

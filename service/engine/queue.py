@@ -20,6 +20,7 @@ class SharedQueue:
         self._changed = threading.Condition()
         self._accepting = True
         self._draining = True
+        self.num_cancelled = 0  # running jobs, ever: a loop that sees another number looks for its own
 
     def offer(self, jobs: Sequence[Job]) -> None:
         with self._changed:
@@ -29,8 +30,11 @@ class SharedQueue:
             self._changed.notify_all()
 
     def withdraw(self, job: Job) -> bool:
+        """Take a cancelled job out of the queue; False when it runs, or is over."""
         with self._changed:
-            return self._scheduler.withdraw(job)
+            queued = self._scheduler.withdraw(job)
+            self.num_cancelled += not queued
+            return queued
 
     def wait(self, loop: int) -> bool:
         """Until this loop has something to do; False when it never will again."""

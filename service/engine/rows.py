@@ -39,42 +39,52 @@ class Rows:
         self._records: npt.NDArray[Any] = np.zeros(max_rows, _RECORD)
         self._tokens = np.zeros((max_rows, max_length), np.int32)
         self._log_probs = np.zeros((max_rows, max_length), np.float32)
+        # Views of the records' fields: looking a field up costs more than using it.
+        self._next_ids: Ints = self._records["next_id"]
+        self._lengths: Ints = self._records["length"]
+        self._limits: Ints = self._records["limit"]
+        self._sums: npt.NDArray[np.float64] = self._records["sum"]
+        self._tails: Ints = self._records["tail"]
+        self._runs: Ints = self._records["runs"]
+        self._loop_at: Ints = self._records["loop_at"]
 
     @property
     def next_ids(self) -> Ints:  # [rows]
-        view: Ints = self._records["next_id"][: self.count]
-        return view
+        return self._next_ids[: self.count]
 
     @property
     def lengths(self) -> Ints:  # [rows]
-        view: Ints = self._records["length"][: self.count]
-        return view
+        return self._lengths[: self.count]
 
     @property
     def limits(self) -> Ints:  # [rows]
-        view: Ints = self._records["limit"][: self.count]
-        return view
+        return self._limits[: self.count]
 
     @property
     def sums(self) -> npt.NDArray[np.float64]:  # [rows]
-        view: npt.NDArray[np.float64] = self._records["sum"][: self.count]
-        return view
+        return self._sums[: self.count]
 
     @property
     def runs(self) -> Ints:  # [rows, periods]
-        view: Ints = self._records["runs"][: self.count]
-        return view
+        return self._runs[: self.count]
 
     @property
     def loop_at(self) -> Ints:  # [rows, periods]
-        view: Ints = self._records["loop_at"][: self.count]
-        return view
+        return self._loop_at[: self.count]
 
-    def open(self, first_id: int, limit: int, loop_at: Ints) -> int:
-        """A new row at the end, with nothing generated."""
-        row = self.open_copy()
-        self._records[row] = (first_id, 0, limit, 0.0, -1, 0, loop_at)
-        return row
+    def open(self, first_id: int, limits: Sequence[int], loop_at: Sequence[Ints]) -> range:
+        """New rows at the end, with nothing generated."""
+        new = slice(self.count, self.count + len(limits))
+        assert new.stop <= len(self.numbers), "admission reserves rows"
+        self._next_ids[new] = first_id
+        self._lengths[new] = 0
+        self._limits[new] = limits
+        self._sums[new] = 0.0
+        self._tails[new] = -1
+        self._runs[new] = 0
+        self._loop_at[new] = loop_at
+        self.count = new.stop
+        return range(new.start, new.stop)
 
     def open_copy(self) -> int:
         """A new row at the end, to be filled by `copy`."""
@@ -84,29 +94,35 @@ class Rows:
 
     def append(self, tokens: Ints, log_probs: Floats) -> None:
         """One more token for every row; both arrays are [rows]."""
-        records, numbers = self._records[: self.count], self.numbers[: self.count]
-        lengths, runs, tail = records["length"], records["runs"], records["tail"]
+        n = self.count
+        numbers, lengths, runs, tails = self.numbers[:n], self._lengths[:n], self._runs[:n], self._tails[:n]
         self._tokens[numbers, lengths] = tokens
         self._log_probs[numbers, lengths] = log_probs
         lengths += 1
-        sums = records["sum"]
-        sums += log_probs
-        records["next_id"] = tokens
+        self._sums[:n] += log_probs
+        self._next_ids[:n] = tokens
         runs += 1
-        runs *= tail == tokens[:, None]  # [rows, periods]
-        tail[:, 1:] = tail[:, :-1]
-        tail[:, 0] = tokens
+        runs *= tails == tokens[:, None]  # [rows, periods]
+        tails[:, 1:] = tails[:, :-1]
+        tails[:, 0] = tokens
 
     def note_log_prob(self, row: int, log_prob: float) -> None:
         """Put a log-probability after the row's last; the next token overwrites it."""
-        self._log_probs[row, self._records["length"][row]] = log_prob
+        self._log_probs[row, self._lengths[row]] = log_prob
 
-    def history(self, row: int, start: int, end: int) -> tuple[list[int], Floats]:
-        """Tokens and log-probabilities `start` to `end` of a row."""
+    def tokens(self, row: int, start: int, end: int) -> list[int]:
         tokens: list[int] = self._tokens[row, start:end].tolist()
-        return tokens, self._log_probs[row, start:end]
+        return tokens
 
-    def copy(self, to: Sequence[int] | Ints, source: Sequence[int] | Ints) -> None:
+    def log_probs(self, row: int, start: int, end: int) -> list[float]:
+        log_probs: list[float] = self._log_probs[row, start:end].tolist()
+        return log_probs
+
+    def sum_of(self, row: int, num_tokens: int) -> float:
+        """Of the first log-probabilities, in the order in which a row sums its own."""
+        return float(np.cumsum(self._log_probs[row, :num_tokens], dtype=np.float64)[-1])
+
+    def copy(self, to: Ints, source: Ints) -> None:
         """Row to[i] becomes what row source[i] was; a row may be the source of several."""
         longest = int(self.lengths.max(initial=0))
         self._records[to] = self._records[source]
@@ -119,7 +135,10 @@ class Rows:
         count = self.count - len(gone)
         holes = [row for row in dead if row < count]
         movers = [row for row in range(count, self.count) if row not in gone]
-        if holes:
-            self.copy(holes, movers)
+        for hole, mover in zip(holes, movers, strict=True):  # few: one by one costs less than an index
+            length = self._lengths[mover]
+            self._records[hole] = self._records[mover]
+            self._tokens[hole, :length] = self._tokens[mover, :length]
+            self._log_probs[hole, :length] = self._log_probs[mover, :length]
         self.count = count
         return holes, movers

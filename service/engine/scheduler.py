@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from service.engine.job import Job, QueueFull
 from service.engine.pace import DrainRate, StepTimes
 
-_OLDEST_EVERY = 8  # every so many picks the oldest job goes, whatever its length
+_MAX_PASSED_OVER = 32  # times that others of a bulk request may go before its oldest job, for their length
 _BITES = 8  # bulk joins when an eighth of the rows is free
 _NO_MEASURE_RETRY_SECONDS = 1.0
 
@@ -45,7 +45,7 @@ class _Request:
         self.key = key
         self.queued: dict[int, Job] = {}  # by serial, oldest first
         self.num_running = 0
-        self.num_picks = 0
+        self.num_passed_over = 0
         self.tokens = 0  # source tokens under way
         self.bulk = False
         self.tag = 0.0
@@ -287,7 +287,7 @@ class Scheduler:
 
     def _pick(self, request: _Request, joined: list[Job]) -> Job:
         """The request's oldest job, or for bulk one of like length to the last that joined."""
-        if joined and request.bulk and request.num_picks % _OLDEST_EVERY:
+        if joined and request.bulk and request.num_passed_over < _MAX_PASSED_OVER:
             return request.nearest(joined[-1].num_source_tokens)
         return request.oldest()
 
@@ -296,10 +296,10 @@ class Scheduler:
         cost = rows * job.num_source_tokens
         self._virtual_now += cost / self._num_backlogged
         self._line(request).pop()
+        request.num_passed_over = 0 if job is request.oldest() else request.num_passed_over + 1
         self._dequeue(request, job)
         request.tag += cost
         request.num_running += 1
-        request.num_picks += 1
         if request.queued:
             self._line(request).push(request, job.serial)
         batch.running[job] = request.bulk

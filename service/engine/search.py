@@ -90,12 +90,18 @@ class Decoding:
 class _Step:
     """The choices of one step, with room for the rows that beams open."""
 
-    def __init__(self, candidates: Candidates, numbers: Ints, num_rows: int) -> None:
+    def __init__(self, candidates: Candidates, numbers: Ints, with_beams: bool) -> None:
+        if not with_beams:
+            self.parents = numbers  # nobody moves
+            self.tokens = candidates.ids[:, 0].copy()  # [rows]
+            self.log_probs = candidates.log_probs[:, 0].copy()  # [rows]
+            return
+        rows = len(candidates.ids)
+        self.parents = numbers.copy()  # [max_rows]
         self.tokens = np.zeros(len(numbers), np.int64)  # [max_rows]
         self.log_probs = np.zeros(len(numbers), np.float32)  # [max_rows]
-        self.parents = numbers.copy()  # [max_rows]
-        self.tokens[:num_rows] = candidates.ids[:, 0]
-        self.log_probs[:num_rows] = candidates.log_probs[:, 0]
+        self.tokens[:rows] = candidates.ids[:, 0]
+        self.log_probs[:rows] = candidates.log_probs[:, 0]
 
 
 class Search:
@@ -120,19 +126,23 @@ class Search:
 
     def add(self, jobs: Iterable[Job]) -> None:
         """Append one row per job; a beam opens from it after the forced prefix."""
-        for job in jobs:
-            decoding = Decoding(job, self.rules, self.num_steps)
-            guarded = self.rules.repetition_guard and job.options.repetition_guard
-            loop_at = repetition.thresholds(job.source_ids) if guarded else repetition.NEVER
-            decoding.rows.append(self._rows.open(self.rules.bos_id, decoding.limit, loop_at))
-            self.decodings[job] = decoding
-            self._owners.append(decoding)
-            if job.on_token is not None:
+        decodings = [Decoding(job, self.rules, self.num_steps) for job in jobs]
+        limits = [decoding.limit for decoding in decodings]
+        rows = self._rows.open(self.rules.bos_id, limits, [self._loop_at(decoding.job) for decoding in decodings])
+        self._owners += decodings
+        for row, decoding in zip(rows, decodings, strict=True):
+            decoding.rows.append(row)
+            self.decodings[decoding.job] = decoding
+            if decoding.job.on_token is not None:
                 self._streaming.append(decoding)
-            if job.options.prefix_ids:
+            if decoding.job.options.prefix_ids:
                 self._forced.append(decoding)
             elif decoding.width > 1:
                 self._beams.setdefault(decoding.width, []).append(decoding)
+
+    def _loop_at(self, job: Job) -> Ints:
+        guarded = self.rules.repetition_guard and job.options.repetition_guard
+        return repetition.thresholds(job.source_ids) if guarded else repetition.NEVER
 
     def ask(self) -> Question:
         """The tokens to go on with, and how many candidates the widest beam needs."""
@@ -149,7 +159,7 @@ class Search:
         num_rows = self.num_rows
         if self.rules.forced_end:
             candidates = self._force_ends(candidates)
-        step = _Step(candidates, self._rows.numbers, num_rows)
+        step = _Step(candidates, self._rows.numbers, bool(self._beams))
         if self._forced:
             self._force_prefixes(candidates, step)
         if self._beams:
@@ -172,9 +182,9 @@ class Search:
         for decoding in [self.decodings[job] for job in jobs]:
             for row in decoding.rows:
                 if length := int(self._rows.lengths[row]):
-                    self._close(decoding, row, length, reason, finished=False)
+                    self._close(decoding, row, length, float(self._rows.sums[row]), reason)
             outcomes.append(self._leave(decoding)._replace(reason=reason))
-        return self._advance(self._rows.numbers.copy(), self.num_rows, outcomes)
+        return self._advance(self._rows.numbers, self.num_rows, outcomes)
 
     def clear(self) -> list[Job]:
         """Drop all rows without results; returns the jobs that were running."""
@@ -257,7 +267,7 @@ class Search:
             elif rank < decoding.width:
                 self._rows.note_log_prob(parent, log_prob)
                 num_tokens = int(self._rows.lengths[parent]) + 1
-                self._close(decoding, parent, num_tokens, self._eos_reason(parent), finished=True)
+                self._close(decoding, parent, num_tokens, total, self._eos_reason(parent), finished=True)
         decoding.rows = self._place(decoding, [parent for parent, _, _ in children])
         for row, (parent, token, log_prob) in zip(decoding.rows, children, strict=True):
             step.parents[row], step.tokens[row], step.log_probs[row] = parent, token, log_prob
@@ -292,7 +302,7 @@ class Search:
             ends |= loops.any(axis=1)
         ended = ends.nonzero()[0].tolist()
         outcomes = []
-        for decoding in dict.fromkeys(self._owners[row] for row in ended):
+        for decoding in dict.fromkeys([self._owners[row] for row in ended]):
             # In the order of the beam, not of the batch, because hypotheses may tie.
             for row in [row for row in decoding.rows if row in ended]:
                 self._end_row(decoding, row, int(tokens[row]), loops[row])
@@ -301,14 +311,14 @@ class Search:
         return outcomes
 
     def _end_row(self, decoding: Decoding, row: int, token: int, loops: npt.NDArray[np.bool_]) -> None:
-        length = int(self._rows.lengths[row])
+        length, total = int(self._rows.lengths[row]), float(self._rows.sums[row])
         if token == self.rules.eos_id:
-            self._close(decoding, row, length, self._eos_reason(row), finished=True)
+            self._close(decoding, row, length, total, self._eos_reason(row), finished=True)
         elif loops.any():  # of a loop the first turn stays
-            run = int(self._rows.runs[row, loops.argmax()])
-            self._close(decoding, row, length - run, FinishReason.REPETITION, finished=False)
+            length -= int(self._rows.runs[row, loops.argmax()])
+            self._close(decoding, row, length, self._rows.sum_of(row, length), FinishReason.REPETITION)
         else:
-            self._close(decoding, row, length, FinishReason.LENGTH, finished=False)
+            self._close(decoding, row, length, total, FinishReason.LENGTH)
         decoding.rows.remove(row)
         self._dead.append(row)
 
@@ -328,19 +338,19 @@ class Search:
     def _eos_reason(self, row: int) -> FinishReason:
         return FinishReason.LENGTH if self._cut[row] else FinishReason.EOS
 
-    def _close(self, decoding: Decoding, row: int, num_tokens: int, reason: FinishReason, finished: bool) -> None:
-        """Note the first `num_tokens` of a row as a hypothesis that has ended."""
-        num_ids = num_tokens - 1 if finished else num_tokens
-        ids, log_probs = self._rows.history(row, 0, num_tokens)
-        total = float(np.cumsum(log_probs, dtype=np.float64)[-1])  # in order, as the row's own sum
+    def _close(
+        self, decoding: Decoding, row: int, num_tokens: int, total: float, reason: FinishReason, finished: bool = False
+    ) -> None:
+        """Note the first `num_tokens` of a row, whose log-probabilities sum to `total`, as a hypothesis that ended."""
+        job, num_ids = decoding.job, num_tokens - 1 if finished else num_tokens
         hypothesis = Hypothesis(
-            tuple(ids[:num_ids]),
+            tuple(self._rows.tokens(row, 0, num_ids)),
             self._score(total, num_tokens, decoding.alpha),
-            tuple(log_probs.tolist()) if decoding.job.options.log_probs else (),
+            tuple(self._rows.log_probs(row, 0, num_tokens)) if job.options.log_probs else (),
         )
         decoding.ended.append(Ended(hypothesis, reason, num_tokens, finished))
         decoding.num_finished += finished
-        if decoding.job.on_token is not None:
+        if job.on_token is not None:
             self._emit(decoding, row, num_ids)
 
     def _score(self, total: float, num_tokens: int, alpha: float) -> float:
@@ -355,17 +365,21 @@ class Search:
     def _leave(self, decoding: Decoding) -> Outcome:
         """Take a job out, best hypothesis first: those that reached eos before those that did not."""
         self._dead += decoding.rows
-        del self.decodings[decoding.job]
-        beams = self._beams.get(decoding.width, [])
-        for place in (self._forced, self._streaming, beams):
-            if decoding in place:
-                place.remove(decoding)
-        if not beams:
-            self._beams.pop(decoding.width, None)
-        ended = sorted(decoding.ended, key=lambda ended: (not ended.finished, -ended.hypothesis.score))
+        job, ended = decoding.job, decoding.ended
+        del self.decodings[job]
+        if job.on_token is not None:
+            self._streaming.remove(decoding)
+        if decoding in self._forced:
+            self._forced.remove(decoding)
+        elif decoding.width > 1:
+            self._beams[decoding.width].remove(decoding)
+            if not self._beams[decoding.width]:
+                del self._beams[decoding.width]
+        if len(ended) > 1:
+            ended.sort(key=lambda each: (not each.finished, -each.hypothesis.score))
         return Outcome(
-            decoding.job,
-            tuple(each.hypothesis for each in ended[: decoding.job.options.n_best]),
+            job,
+            tuple([each.hypothesis for each in ended[: job.options.n_best]]),
             ended[0].reason if ended else FinishReason.CANCELLED,
             self.num_steps - decoding.started_step,
             ended[0].num_tokens if ended else 0,
@@ -382,8 +396,9 @@ class Search:
 
     def _emit(self, decoding: Decoding, row: int, end: int) -> None:
         if end > decoding.emitted:
-            tokens, log_probs = self._rows.history(row, decoding.emitted, end)
-            self._emissions.append(Emission(decoding.job, list(zip(tokens, log_probs.tolist(), strict=True))))
+            tokens = self._rows.tokens(row, decoding.emitted, end)
+            log_probs = self._rows.log_probs(row, decoding.emitted, end)
+            self._emissions.append(Emission(decoding.job, list(zip(tokens, log_probs, strict=True))))
             decoding.emitted = end
 
     # Moving
@@ -393,7 +408,9 @@ class Search:
         changed = self.num_rows != num_rows or bool(self._dead)
         if self._dead:
             holes, movers = self._rows.close_holes(self._dead)
-            parents[holes] = parents[movers]
+            if holes:
+                parents = parents.copy()
+                parents[holes] = parents[movers]
             for hole, mover in zip(holes, movers, strict=True):
                 owner = self._owners[hole] = self._owners[mover]
                 owner.rows[owner.rows.index(mover)] = hole
