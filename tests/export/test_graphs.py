@@ -118,13 +118,13 @@ def run_ending(logits: np.ndarray, wanted: np.ndarray, k: int) -> list[np.ndarra
     g.input("wanted", np.int64, "rows", 1, 1)
     g.input("k", np.int64, 1)
     _best_tokens(g, "logits", logits.shape[-1])
-    session = ort.InferenceSession(_inlined(g.model(), weights.to_bytes()).SerializeToString())
+    session = ort.InferenceSession(inlined(g.model(), weights.to_bytes()).SerializeToString())
     return session.run(
         ["ids", "log_probs", "wanted_log_probs"], {"logits": logits, "wanted": wanted, "k": np.array([k])}
     )
 
 
-def _inlined(model: onnx.ModelProto, weights: bytes) -> onnx.ModelProto:
+def inlined(model: onnx.ModelProto, weights: bytes) -> onnx.ModelProto:
     """The same graph with its weights inside, for a session that has no directory."""
     for tensor in model.graph.initializer:
         if tensor.data_location == onnx.TensorProto.EXTERNAL:

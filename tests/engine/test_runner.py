@@ -1,0 +1,285 @@
+"""The runner computes what torch computes, row by row, wherever a row lies and whoever lies beside it."""
+
+import logging
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import onnx
+import psutil
+import pytest
+from onnx import helper
+
+from export.decoding import GraphDecoder
+from model.evaluate import beam, greedy
+from model.saved import SavedModel
+from service.bundles.manifest import Bundle, BundleError, Precision
+from service.engine.job import DecodingOptions, DecodingRules, Job
+from service.engine.loop import Engine
+from service.engine.runner import OrtRunner, OrtSessions, choose_device
+
+BOS, EOS = 2, 3
+EMPTY = np.zeros(0, np.int64)
+
+
+def sources_of(count: int, seed: int = 0, longest: int = 30) -> list[list[int]]:
+    rng = np.random.default_rng(seed)
+    return [[*rng.integers(40, 480, rng.integers(0, longest)).tolist(), EOS] for _ in range(count)]
+
+
+def decode(runner: OrtRunner, sources: list[list[int]], steps: int, k: int = 1) -> tuple[np.ndarray, np.ndarray]:
+    """Greedy for a fixed number of steps, eos or not: ids and log-probabilities, [rows, steps]."""
+    runner.keep(EMPTY)
+    runner.add(sources)
+    tokens, ids, log_probs = np.full(len(sources), BOS), [], []
+    for _ in range(steps):
+        candidates = runner.step(tokens, k)
+        tokens = candidates.ids[:, 0].copy()
+        ids.append(tokens)
+        log_probs.append(candidates.log_probs[:, 0].copy())
+    return np.stack(ids, 1), np.stack(log_probs, 1)
+
+
+@pytest.fixture(scope="module")
+def sessions(tiny_bundle: Bundle) -> OrtSessions:
+    return OrtSessions(tiny_bundle)
+
+
+@pytest.fixture(scope="module")
+def float_sessions(tiny_float_bundles: dict[Precision, Bundle]) -> dict[Precision, OrtSessions]:
+    return {kind: OrtSessions(bundle) for kind, bundle in tiny_float_bundles.items()}
+
+
+@pytest.mark.parametrize("state", ["host", "device"])
+@pytest.mark.parametrize(("precision", "tolerance"), [("fp32", 2e-5), ("fp16", 0.05)])
+def test_greedy_equals_torch_on_host_and_device_memory(
+    float_sessions: dict[Precision, OrtSessions],
+    tiny_saved: SavedModel,
+    precision: Precision,
+    tolerance: float,
+    state: str,
+) -> None:
+    """State on a device takes other graphs to place and keep rows; on the CPU both paths can be compared."""
+    runner = OrtRunner(float_sessions[precision], 8, state=state)  # type: ignore[arg-type]
+    sources = sources_of(7)
+    wanted = greedy(tiny_saved.network, sources, [12] * 7)
+    ids, log_probs = decode(runner, sources, 12)
+    for row, hypothesis in enumerate(wanted):
+        count = len(hypothesis.ids)
+        assert ids[row, :count].tolist() == hypothesis.ids
+        np.testing.assert_allclose(log_probs[row, : len(hypothesis.log_probs)], hypothesis.log_probs, atol=tolerance)
+
+
+@pytest.mark.parametrize("state", ["host", "device"])
+def test_the_engine_finds_the_beams_that_torch_finds(
+    float_sessions: dict[Precision, OrtSessions], tiny_saved: SavedModel, state: str
+) -> None:
+    """Runner, search and loop together, beams and greedy rows in one batch: parents repeat, rows move, jobs leave."""
+    engine = Engine(
+        [OrtRunner(float_sessions["fp32"], 16, state=state)],  # type: ignore[arg-type]
+        DecodingRules(max_new_tokens=80, repetition_guard=False),
+    )
+    sources = sources_of(5, seed=3, longest=12)
+    options = [DecodingOptions(size, size, max_new_tokens=15, repetition_guard=False) for size in (4, 1, 4, 3, 4)]
+    futures = [engine.submit(Job(source, option)) for source, option in zip(sources, options, strict=True)]
+    while engine.turn():
+        pass
+    for source, option, future in zip(sources, options, futures, strict=True):
+        found = future.result(0).hypotheses
+        wanted = beam(tiny_saved.network, [source], [15], option.beam_size)[0]
+        assert [list(h.ids) for h in found] == [h.ids for h in wanted][: len(found)]
+        np.testing.assert_allclose([h.score for h in found], [h.score for h in wanted][: len(found)], atol=2e-5)
+
+
+def test_int8_equals_the_exporters_own_decoder(sessions: OrtSessions, tiny_bundle: Bundle) -> None:
+    """Two decoders that share no code agree to the bit: neither misplaces a row."""
+    sources = sources_of(9, seed=1)
+    traces = GraphDecoder(tiny_bundle.path, tiny_bundle.state, tiny_bundle.limits).greedy(sources, [10] * 9)
+    ids, log_probs = decode(OrtRunner(sessions, 16), sources, 10)
+    for row, trace in enumerate(traces):
+        assert ids[row, : len(trace.ids)].tolist() == trace.ids
+        assert log_probs[row, : len(trace.ids)].tolist() == trace.log_probs
+
+
+def test_rows_that_trade_places_go_on_undisturbed(sessions: OrtSessions) -> None:
+    """Beams reorder: two rows may swap, and one may continue in three places."""
+    runner, sources = OrtRunner(sessions, 8), sources_of(4, seed=2)
+    expected, _ = decode(runner, sources, 6)
+    runner.keep(EMPTY)
+    runner.add(sources)
+    tokens = np.full(4, BOS)
+    for _ in range(3):
+        tokens = runner.step(tokens, 1).ids[:, 0].copy()
+    parents = np.array([1, 0, 3, 3, 2, 1])
+    runner.keep(parents)
+    tokens = tokens[parents]
+    for step in range(3, 6):
+        tokens = runner.step(tokens, 1).ids[:, 0].copy()
+        np.testing.assert_array_equal(tokens, expected[parents, step])
+
+
+def test_a_hole_is_filled_and_new_rows_join(sessions: OrtSessions) -> None:
+    """Continuous batching: rows leave and join at any step, each at its own position."""
+    runner, (first, second, third) = OrtRunner(sessions, 4), sources_of(3, seed=5)
+    alone = [decode(OrtRunner(sessions, 1), [source], 8) for source in (first, second, third)]
+    runner.add([first, second])
+    tokens = np.full(2, BOS)
+    for _ in range(3):
+        tokens = runner.step(tokens, 1).ids[:, 0].copy()
+    runner.keep(np.array([1]))  # the first leaves, the second takes its place
+    runner.add([third])
+    tokens = np.array([tokens[1], BOS])
+    for step in range(5):
+        candidates = runner.step(tokens, 1)
+        tokens = candidates.ids[:, 0].copy()
+        for row, (who, at) in enumerate(((1, step + 3), (2, step))):
+            assert tokens[row] == alone[who][0][0, at]
+            assert candidates.log_probs[row, 0] == alone[who][1][0, at]
+
+
+def test_wanted_tokens_are_scored_whatever_is_best(sessions: OrtSessions) -> None:
+    """A forced prefix has scores too, though its tokens may be far from the best."""
+    runner = OrtRunner(sessions, 240)  # room for as many candidates as the vocabulary has
+    runner.add(sources_of(3))
+    tokens = np.full(3, BOS)
+    plain = runner.step(tokens, 480)
+    order = [dict(zip(i.tolist(), p.tolist(), strict=True)) for i, p in zip(plain.ids, plain.log_probs, strict=True)]
+    assert plain.wanted_log_probs is None
+    runner.keep(EMPTY)
+    runner.add(sources_of(3))
+    wanted = np.array([7, 300, 479])
+    found = runner.step(tokens, 1, wanted).wanted_log_probs
+    assert found is not None
+    assert found.tolist() == [of_row[token] for of_row, token in zip(order, wanted.tolist(), strict=True)]
+
+
+def test_runners_that_share_sessions_do_not_meet(sessions: OrtSessions) -> None:
+    """Two decode loops load the weights once; their rows are their own."""
+    left, right = OrtRunner(sessions, 4), OrtRunner(sessions, 4)
+    sources = sources_of(2, seed=8)
+    expected = [decode(OrtRunner(sessions, 1), [source], 5)[0][0] for source in sources]
+    tokens = [np.array([BOS]), np.array([BOS])]
+    for runner, source in zip((left, right), sources, strict=True):
+        runner.add([source])
+    for step in range(5):
+        for i, runner in enumerate((left, right)):
+            tokens[i] = runner.step(tokens[i], 1).ids[:, 0].copy()
+            assert tokens[i][0] == expected[i][step]
+
+
+@pytest.mark.parametrize("length", [0, 97])
+def test_a_source_that_does_not_fit_is_refused(sessions: OrtSessions, length: int) -> None:
+    """Cut silently it would be a wrong translation; the buffers hold exactly what the bundle promises."""
+    runner = OrtRunner(sessions, 2)
+    with pytest.raises(ValueError, match=f"a source has {length} tokens; this bundle takes 1 to 96"):
+        runner.add([[5] * length])
+    assert runner.num_rows == 0
+
+
+def test_the_longest_source_and_the_last_token_fit(sessions: OrtSessions) -> None:
+    """Limits are inclusive: the last slot of every buffer is usable."""
+    runner = OrtRunner(sessions, 2)
+    ids, _ = decode(runner, [[50 + i % 400 for i in range(96)]], 80)
+    assert ids.shape == (1, 80)
+    with pytest.raises(AssertionError, match="beyond the bundle's limit"):
+        runner.step(np.array([5]), 1)
+
+
+def test_more_rows_than_there_is_room_for_are_our_own_mistake(sessions: OrtSessions) -> None:
+    """The scheduler reserves rows; if it miscounts, that must be loud."""
+    with pytest.raises(AssertionError, match="room for 2"):
+        OrtRunner(sessions, 2).add(sources_of(3))
+
+
+def test_memory_is_known_before_the_first_request(sessions: OrtSessions) -> None:
+    """Operators size a container by this number; it is the same after any work."""
+    runner = OrtRunner(sessions, 8)
+    before = runner.num_bytes
+    caches = 8 * 2 * 16 * 4 * (4 * 96 + 4 * 80)  # rows, heads, head_dim, float; two layers' keys and values
+    assert caches < before < 1.2 * caches
+    decode(runner, sources_of(8, longest=90), 20, k=8)
+    assert runner.num_bytes == before
+
+
+def test_memory_stays_flat_over_many_shapes(sessions: OrtSessions) -> None:
+    """A runtime that remembers every shape it met would grow for days and then be killed."""
+    runner, process = OrtRunner(sessions, 16), psutil.Process()
+
+    def work(seed: int) -> None:
+        rng = np.random.default_rng(seed)
+        for _ in range(60):
+            runner.keep(EMPTY)
+            runner.add(sources_of(int(rng.integers(1, 17)), int(rng.integers(1 << 30)), longest=90))
+            k = int(rng.choice([1, 2, 6, 8]))
+            for _ in range(3):
+                runner.step(np.full(runner.num_rows, 50), k)
+                runner.keep(np.arange(rng.integers(1, runner.num_rows + 1)))
+
+    for seed in range(4):
+        work(seed)
+    before = process.memory_info().rss
+    for seed in range(4, 12):
+        work(seed)
+    assert process.memory_info().rss < 1.02 * before
+
+
+def test_a_graph_with_an_unknown_operator_is_refused_in_one_sentence(tiny_bundle: Bundle, tmp_path: Path) -> None:
+    """A bundle of a newer exporter, or for another runtime: refused when it is loaded, not when it is asked."""
+    bundle = copied(tiny_bundle, tmp_path)
+    model = onnx.load(str(bundle.file("decoder.onnx")), load_external_data=False)
+    model.graph.node.append(helper.make_node("TranslateWell", ["tokens"], ["well"], domain="com.microsoft"))
+    bundle.file("decoder.onnx").write_bytes(model.SerializeToString())
+    with pytest.raises(
+        BundleError, match=r"has a decoder\.onnx that onnxruntime .* cannot load .*TranslateWell"
+    ) as caught:
+        OrtSessions(bundle)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_broken_graph_is_refused(tiny_bundle: Bundle, tmp_path: Path) -> None:
+    """Hashes protect against accidents on the way; this one was wrong from the start."""
+    bundle = copied(tiny_bundle, tmp_path)
+    bundle.file("encoder.onnx").write_bytes(b"not a graph")
+    with pytest.raises(BundleError, match=r"has a encoder\.onnx that onnxruntime"):
+        OrtSessions(bundle)
+
+
+def copied(bundle: Bundle, folder: Path) -> Bundle:
+    shutil.copytree(bundle.path, folder / "bundle")
+    return replace(bundle, path=folder / "bundle")
+
+
+CUDA, CPU = ["CUDAExecutionProvider", "CPUExecutionProvider"], ["CPUExecutionProvider"]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "precision", "available", "device", "reason"),
+    [
+        ("cpu", "fp16", CUDA, "cpu", None),
+        ("auto", "fp16", CUDA, "cuda", None),
+        ("auto", "fp16", CPU, "cpu", None),
+        ("auto", "int8", CUDA, "cpu", None),
+        ("cuda", "fp16", CUDA, "cuda", None),
+        ("cuda", "fp16", CPU, "cpu", "install the extra `gpu`"),
+        ("cuda", "int8", CUDA, "cpu", "int8 bundle runs on the CPU only"),
+    ],
+)
+def test_the_device_is_what_was_asked_for_or_the_reason_is_told(
+    wanted: str, precision: str, available: list[str], device: str, reason: str | None
+) -> None:
+    """A server that silently runs on the CPU is a mystery; one that says why is a line to fix."""
+    found, warning = choose_device(wanted, precision, available)  # type: ignore[arg-type]
+    assert found == device
+    assert (warning is None) == (reason is None)
+    assert reason is None or reason in str(warning)
+
+
+def test_a_missing_gpu_is_a_warning_and_the_cpu(
+    tiny_float_bundles: dict[Precision, Bundle], caplog: pytest.LogCaptureFixture
+) -> None:
+    """The service goes on, and says so."""
+    with caplog.at_level(logging.WARNING):
+        sessions = OrtSessions(tiny_float_bundles["fp32"], provider="cuda")
+    assert sessions.device == "cpu"
+    assert "runs on the CPU" in caplog.text
