@@ -1,4 +1,4 @@
-"""explain.onnx: the whole network in one teacher-forced pass, with its attention and its intermediate numbers as outputs.
+"""explain.onnx: the whole network in one teacher-forced pass, its attention and intermediate numbers as outputs.
 
 Uses the layers of `export.layers` and the bundle's own operators and weights, so that int8 explains int8: the same
 integers, scales and roundings. Only attention differs. The graphs that serve fuse it into one operator that never
@@ -9,7 +9,7 @@ Shapes: one sentence of S source tokens and T target tokens, L layers, H heads o
 """
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -187,14 +187,14 @@ class OpenOperators:
         heads = [self._heads(g, x) for x in (query, key, value)]
         for letter, x in zip(("query", "key", "value"), heads, strict=True):
             self.note(f"encoder_{letter}", x)
-        return self._attend(g, "encoder", *heads)
+        return self._attend(g, "encoder", heads)
 
     def self_attention(self, g: GraphBuilder, index: int, name: str, x: Operand) -> str:
         if self._packed:
             query, key, value = g.nodes("Split", [self.linear(g, f"{name}.qkv", x)], 3, axis=-1, num_outputs=3)
         else:
             query, key, value = (self.linear(g, f"{name}.qkv", x, (part, 3)) for part in range(3))
-        return self._attend(g, "decoder", *(self._heads(g, each) for each in (query, key, value)), causal=True)
+        return self._attend(g, "decoder", [self._heads(g, each) for each in (query, key, value)], causal=True)
 
     def cross_attention(self, g: GraphBuilder, index: int, query: str) -> str:
         assert self._memory is not None, "the encoder comes first"
@@ -203,14 +203,15 @@ class OpenOperators:
         heads = [self._heads(g, x) for x in (query, key, value)]
         for letter, x in zip(("query", "key", "value"), heads, strict=True):
             self.note(f"cross_{letter}", x)
-        return self._attend(g, "cross", *heads)
+        return self._attend(g, "cross", heads)
 
     def _heads(self, g: GraphBuilder, x: str) -> str:
         shape = g.constant([0, 0, self.network.architecture.num_heads, self.network.head_dim], np.int64)
         split = g.node("Transpose", [g.node("Reshape", [x, shape])], perm=[0, 2, 1, 3])  # [1, H, T, dh]
         return split if self.dtype == "float32" else g.node("Cast", [split], to=TensorProto.FLOAT)
 
-    def _attend(self, g: GraphBuilder, kind: str, query: str, key: str, value: str, causal: bool = False) -> str:
+    def _attend(self, g: GraphBuilder, kind: str, heads: Sequence[str], causal: bool = False) -> str:
+        query, key, value = heads  # each [1, H, T or S, dh]
         turned = g.node("Transpose", [key], perm=[0, 1, 3, 2])  # [1, H, dh, S]
         scale = g.constant(1 / np.sqrt(self.network.head_dim), np.float32)
         scores = g.node("Mul", [g.node("MatMul", [query, turned]), scale])  # [1, H, T, S]

@@ -17,7 +17,7 @@ from fastapi.telemetry import TelemetryConfig
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 
-from service.api import deepl, libretranslate, live, native, operations, pages
+from service.api import deepl, explain, libretranslate, live, native, operations, pages
 from service.api.body import BoundedBody
 from service.api.context import Rooms
 from service.api.keys import KeyRing
@@ -71,6 +71,7 @@ def create_app(
         reload=reloader.ask,
         clock=clock,
         started_at=clock(),
+        explanations=parts.explanations,
     )
     metrics.watch_engines(rooms.snapshots)
     app = FastAPI(
@@ -92,12 +93,12 @@ def create_app(
 
 
 def _include_routes(app: FastAPI, settings: Settings) -> None:
-    for module in (native, live, deepl, libretranslate, operations):
+    for module in (native, explain, live, deepl, libretranslate, operations):
         app.include_router(module.router)
     if settings.docs:
         app.include_router(pages.docs_router())
     if pages.has_playground(settings):
-        app.mount("/", pages.Playground())
+        app.include_router(pages.playground_router())
 
 
 def _middleware(settings: Settings, rooms: Rooms, tracing: Tracing | None) -> list[Middleware]:

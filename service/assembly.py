@@ -8,18 +8,24 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
+from weakref import WeakValueDictionary
 
 from service.bundles.catalog import Catalog, ReloadReport, Route, Served
-from service.bundles.manifest import Bundle
+from service.bundles.manifest import EXPLAIN, WEIGHTS, Bundle
 from service.cgroup import available_cpus
+from service.engine.explainer import Explainer
 from service.engine.job import DecodingRules
 from service.engine.loop import Engine, Runner
 from service.engine.scheduler import EngineSettings
 from service.metrics import Metrics
 from service.settings import Settings
 from service.translation.contract import TranslationLimits
+from service.translation.explain import Explanations
 from service.translation.translator import Translator
+
+if TYPE_CHECKING:
+    from service.engine.runner import OrtSessions
 
 EMBEDDED = Path(__file__).parent / "embedded"
 
@@ -40,6 +46,7 @@ class ServingCatalog(Protocol):
 class Parts:
     catalog: ServingCatalog
     translator: Translator
+    explanations: Explanations | None = None
 
 
 def pair_label(bundle: Bundle) -> str:
@@ -56,27 +63,54 @@ def num_loops(settings: Settings) -> int:
     return settings.threads or available_cpus()
 
 
-def open_runners(bundle: Bundle, settings: Settings) -> list[Runner]:
-    from service.engine.runner import OrtRunner, OrtSessions
+class OpenSessions:
+    """The graphs of each bundle, loaded once for all who run them: the engine's loops, and explanations."""
 
-    sessions = OrtSessions(bundle, threads=1, provider=settings.provider)
-    return [OrtRunner(sessions, settings.max_rows) for _ in range(num_loops(settings))]
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._open: WeakValueDictionary[str, OrtSessions] = WeakValueDictionary()
+
+    def of(self, bundle: Bundle) -> "OrtSessions":
+        from service.engine.runner import OrtSessions
+
+        key = f"{bundle.path} {bundle.files[WEIGHTS].sha256}"
+        sessions = self._open.get(key)
+        if sessions is None:
+            sessions = self._open[key] = OrtSessions(bundle, threads=1, provider=self._settings.provider)
+        return sessions
+
+    def runners(self, bundle: Bundle, settings: Settings) -> list[Runner]:
+        from service.engine.runner import OrtRunner
+
+        sessions = self.of(bundle)
+        return [OrtRunner(sessions, settings.max_rows) for _ in range(num_loops(settings))]
+
+    def explainer(self, served: Served[Any]) -> Explainer:
+        from service.engine.runner import OrtRunner
+
+        sessions = self.of(served.bundle)
+        # Nothing here may hold `served`: the explainer is to go when it goes.
+        return Explainer(
+            sessions.load(EXPLAIN), lambda rows: OrtRunner(sessions, rows), DecodingRules.of(served.bundle)
+        )
 
 
 def build_parts(
     settings: Settings,
     metrics: Metrics,
     clock: Callable[[], float],
-    open_runners: Callable[[Bundle, Settings], Sequence[Runner]] = open_runners,
+    open_runners: Callable[[Bundle, Settings], Sequence[Runner]] | None = None,
 ) -> Parts:
     from service.translation.cache import SegmentCache
     from service.translation.language import Detector
     from service.translation.tokenizer import load_tokenizer
 
     metrics.set_threads(num_loops(settings))
+    sessions = OpenSessions(settings)
+    opener = open_runners or sessions.runners
     catalog = Catalog(
         bundle_roots(settings),
-        open_engine=lambda bundle: _open_engine(bundle, open_runners(bundle, settings), settings, metrics, clock),
+        open_engine=lambda bundle: _open_engine(bundle, opener(bundle, settings), settings, metrics, clock),
         open_tokenizer=load_tokenizer,
         observer=_CatalogMetrics(metrics),
         pivot=settings.pivot,
@@ -89,7 +123,8 @@ def build_parts(
         default_timeout_seconds=settings.timeout_seconds,
     )
     cache = SegmentCache(settings.cache_bytes, clock, settings.single_flight, metrics.cache_looked_up)
-    return Parts(catalog, Translator(catalog, Detector(), cache, limits, clock))
+    translator = Translator(catalog, Detector(), cache, limits, clock)
+    return Parts(catalog, translator, Explanations(translator, sessions.explainer, settings.timeout_seconds, clock))
 
 
 def _open_engine(

@@ -18,6 +18,7 @@ from service.engine.loop import EngineSnapshot
 from service.metrics import Api, Metrics
 from service.settings import Settings
 from service.translation.contract import Timings
+from service.translation.explain import Explanations
 from service.translation.translator import Translator
 
 
@@ -60,6 +61,7 @@ class Rooms:
     started_at: float
     lifecycle: Lifecycle = field(default_factory=Lifecycle)
     watchers: Watchers = field(default_factory=Watchers)
+    explanations: Explanations | None = None
 
 
 @dataclass

@@ -5,12 +5,11 @@ directory of static files.
 """
 
 import importlib.util
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 
 from fastapi import APIRouter
 from starlette.responses import FileResponse, HTMLResponse, Response
-from starlette.staticfiles import StaticFiles
-from starlette.types import Scope
 
 from service.settings import Settings
 
@@ -65,9 +64,9 @@ def docs_router() -> APIRouter:
     return router
 
 
-def _file_route(path: Path):  # type: ignore[no-untyped-def] # a route's type is FastAPI's own affair
+def _file_route(path: Path, headers: Mapping[str, str] = PAGE_HEADERS) -> Callable[[], Awaitable[Response]]:
     async def get_file() -> Response:
-        return FileResponse(path, headers=PAGE_HEADERS)
+        return FileResponse(path, headers=headers)
 
     return get_file
 
@@ -82,13 +81,13 @@ def has_playground(settings: Settings) -> bool:
     return settings.playground and (PLAYGROUND / "index.html").is_file()
 
 
-class Playground(StaticFiles):
-    """The web page at `/`, and the files beside it."""
-
-    def __init__(self, directory: Path = PLAYGROUND) -> None:
-        super().__init__(directory=directory, html=True)
-
-    async def get_response(self, path: str, scope: Scope) -> Response:
-        response = await super().get_response(path, scope)
-        response.headers.update(PLAYGROUND_HEADERS)
-        return response
+def playground_router(directory: Path = PLAYGROUND) -> APIRouter:
+    """A route for each file, and `/` for the page: a mount would take every path that no other route has, and with it
+    the difference between a path that is not there and a method that it does not take."""
+    router = APIRouter(include_in_schema=False)
+    router.add_api_route("/", _file_route(directory / "index.html", PLAYGROUND_HEADERS), methods=["GET"])
+    for path in sorted(directory.rglob("*")):
+        if path.is_file() and not any(part.startswith(".") for part in path.relative_to(directory).parts):
+            name = path.relative_to(directory).as_posix()
+            router.add_api_route(f"/{name}", _file_route(path, PLAYGROUND_HEADERS), methods=["GET"])
+    return router

@@ -136,7 +136,7 @@ class RequestDecoder:
             try:
                 tickets = self._cache.board(together[0].planner.hop.served.engine, [each.order for each in together])
             except (QueueFull, JobRejected, EngineStopped) as error:
-                raise _refusal(error) from error
+                raise refusal(error) from error
             for errand, ticket in zip(together, tickets, strict=True):
                 errand.ticket = ticket
             self._waiting.update(tickets)
@@ -184,7 +184,7 @@ class RequestDecoder:
         try:
             result = await asyncio.wrap_future(errand.ticket.future)
         except (QueueFull, JobRejected, EngineStopped, EngineFailure) as error:
-            raise _refusal(error) from error
+            raise refusal(error) from error
         finally:
             self._waiting.discard(errand.ticket)
         outcome = self._read(errand, result, style)
@@ -309,19 +309,11 @@ def _in_turn(first: Timings, then: Timings) -> Timings:
 
 def _log_probs(errand: Errand, hypothesis: Hypothesis) -> tuple[TokenLogProb, ...]:
     eos_id = errand.planner.hop.served.bundle.special_ids.eos
-    texts = [_token_text(errand, token_id) for token_id in (*hypothesis.ids, eos_id)]
+    texts = [errand.planner.token_text(errand.unit, token_id) for token_id in (*hypothesis.ids, eos_id)]
     return tuple(TokenLogProb(text, log_prob) for text, log_prob in zip(texts, hypothesis.log_probs, strict=False))
 
 
-def _token_text(errand: Errand, token_id: int) -> str:
-    tokenizer, spans = errand.planner.tokenizer, errand.unit.spans
-    match tokenizer.decode_parts([token_id]) if spans else []:
-        case [int(number)] if number < len(spans):
-            return spans[number].text
-    return tokenizer.token_text(token_id)
-
-
-def _refusal(error: Exception) -> errors.DragomanError:
+def refusal(error: Exception) -> errors.DragomanError:
     match error:
         case QueueFull():
             return errors.QueueFull(str(error), error.retry_after_seconds)

@@ -149,6 +149,13 @@ class Planner:
                     parts[-1:] = [part for part in (before, number, after) if part != ""]
         return tuple(self.tokenizer.encode_target(parts))
 
+    def token_text(self, unit: Unit, token_id: int) -> str:
+        """How a token looks in a list of tokens: a placeholder as what it stands for."""
+        match self.tokenizer.decode_parts([token_id]) if unit.spans else []:
+            case [int(number)] if number < len(unit.spans):
+                return unit.spans[number].text
+        return self.tokenizer.token_text(token_id)
+
     def _unit(self, chunks: tuple[Chunk, ...]) -> Unit:
         as_text = not self.tokenizer.num_placeholders
         ids = self.tokenizer.encode(self._encodable(chunks))

@@ -84,7 +84,7 @@ class Translator:
         self, texts: Sequence[str], source: str, target: str, options: TranslationOptions, tenant: str = ""
     ) -> TranslationResult:
         """Translate every text; cancelling the task cancels its jobs."""
-        async with self._work(texts, source, target, options, tenant) as work:
+        async with self.work(texts, source, target, options, tenant) as work:
             return work.result(await asyncio.gather(*(asyncio.gather(*tasks) for tasks in work.start())))
 
     async def stream(
@@ -95,7 +95,7 @@ class Translator:
         A segment's tokens come as they are decoded where nothing can take them back: greedy, no placeholders, one unit
         of the last hop. Other segments come whole.
         """
-        async with self._work([text], source, target, options, tenant) as work:
+        async with self.work([text], source, target, options, tenant) as work:
             split = work.texts[0].plan.split
             sinks = [TokenSink() for _ in split.segments]
             segments: list[Segment] = []
@@ -120,9 +120,10 @@ class Translator:
     # Getting ready
 
     @contextlib.asynccontextmanager
-    async def _work(
+    async def work(
         self, texts: Sequence[str], source: str, target: str, options: TranslationOptions, tenant: str
     ) -> AsyncIterator[Work]:
+        """A request that was checked and planned, with the engines it needs; nothing is decoded yet."""
         check_request(texts, options, self._limits)
         timeouts = [t for t in (options.timeout_seconds, self._limits.default_timeout_seconds) if t is not None]
         deadline_at = self._clock() + min(timeouts) if timeouts else None
