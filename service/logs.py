@@ -46,8 +46,10 @@ class TextFormatter(logging.Formatter):
 
 def configure_logs(level: str, log_format: str, stream: TextIO | None = None) -> None:
     """One handler for everything, also for what libraries log."""
-    handler = logging.StreamHandler(stream or sys.stderr)
-    handler.setFormatter(JsonFormatter() if log_format == "json" else TextFormatter())
+    stream = stream or sys.stderr
+    handler = logging.StreamHandler(stream)
+    plain = log_format == "text" or (log_format == "auto" and stream.isatty())
+    handler.setFormatter(TextFormatter() if plain else JsonFormatter())
     logging.root.handlers[:] = [handler]
     logging.root.setLevel(level.upper())
     for noisy in ("uvicorn.error", "watchfiles.main"):  # we tell the same in our own words

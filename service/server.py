@@ -100,8 +100,10 @@ class Server(uvicorn.Server):
         self._announce = announce
         self._clock = clock
         self._close_at: float | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        self._loop = asyncio.get_running_loop()
         await super().startup(sockets)
         if self.started:
             self._announce([sock for server in self.servers for sock in server.sockets])
@@ -134,7 +136,8 @@ class Server(uvicorn.Server):
 
     def _hang_up(self, sig: int, frame: FrameType | None) -> None:
         # A signal handler runs between two instructions of anything; the loop is where a reload belongs.
-        asyncio.get_event_loop().call_soon_threadsafe(self._reload)
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._reload)
 
 
 def make_server(

@@ -91,7 +91,9 @@ class Settings(BaseSettings):
 
     # What it tells
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least severe line to log")
-    log_format: Literal["json", "text"] = Field("json", description="JSON lines, or plain ones for a terminal")
+    log_format: Literal["auto", "json", "text"] = Field(
+        "auto", description="JSON lines, or plain `text`; `auto` is plain on a terminal only"
+    )
     access_log: bool = Field(True, description="One line per request, never with any of its text")
     tracing: bool = Field(
         False, description="OpenTelemetry spans (extra `tracing`); where to is set by `OTEL_EXPORTER_OTLP_ENDPOINT`"

@@ -4,7 +4,7 @@ Live means that the process answers; ready, that a bundle is loaded and the serv
 KServe's prefix as well as DeepL's, and no path of one is a path of the other. These need no key.
 """
 
-from importlib.metadata import version
+import importlib.metadata
 from typing import Any
 
 import orjson
@@ -59,18 +59,20 @@ async def kserve_ready(request: Request) -> Response:
 
 @router.get("/v2", summary="KServe: what this server is")
 async def kserve_server() -> Response:
-    return _json({"name": "dragoman", "version": version("dragoman"), "extensions": []})
+    return _json({"name": "dragoman", "version": importlib.metadata.version("dragoman"), "extensions": []})
 
 
 @router.get("/v2/models/{name}/ready", summary="KServe: this bundle serves", responses=document_refusals(NotFound))
-async def kserve_model_ready(name: str, request: Request) -> Response:
-    _bundle(request, name)
+@router.get("/v2/models/{name}/versions/{version}/ready", include_in_schema=False)
+async def kserve_model_ready(name: str, request: Request, version: str | None = None) -> Response:
+    _bundle(request, name, version)
     return _json({"name": name, "ready": True})
 
 
 @router.get("/v2/models/{name}", summary="KServe: what this bundle is", responses=document_refusals(NotFound))
-async def kserve_model(name: str, request: Request) -> Response:
-    bundle = _bundle(request, name)
+@router.get("/v2/models/{name}/versions/{version}", include_in_schema=False)
+async def kserve_model(name: str, request: Request, version: str | None = None) -> Response:
+    bundle = _bundle(request, name, version)
     tensor = [{"name": "text", "datatype": "BYTES", "shape": [-1]}]
     described = {"name": bundle.name, "versions": [bundle.version], "platform": "dragoman"}
     return _json({**described, "inputs": tensor, "outputs": tensor})
@@ -87,11 +89,11 @@ async def get_metrics(request: Request) -> Response:
     return Response(content, headers={"Content-Type": content_type})
 
 
-def _bundle(request: Request, name: str) -> Bundle:
+def _bundle(request: Request, name: str, version: str | None) -> Bundle:
     for bundle in rooms_of(request).catalog.bundles():
-        if bundle.name == name:
+        if bundle.name == name and version in (None, bundle.version):
             return bundle
-    raise NotFound("No bundle of this name serves; /v1/models lists them.")
+    raise NotFound("No bundle of this name and version serves; /v1/models lists them.")
 
 
 def _json(content: Any) -> Response:

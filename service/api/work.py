@@ -1,7 +1,6 @@
-"""What the three APIs do alike once they know what is asked: check the text, charge the key, translate while the
-caller is there.
+"""What the three APIs do alike once they know what is asked: charge the key, translate while the caller is there.
 
-Reading a request and writing an answer is each API's own; what to do with the text is the translator's.
+Reading a request and writing an answer is each API's own; checking the text, and all else, is the translator's.
 """
 
 from collections.abc import AsyncGenerator, Sequence
@@ -13,7 +12,6 @@ from fastapi import Request
 from service.api.connection import while_connected
 from service.api.context import Rooms, record_in
 from service.api.limits import Caller
-from service.errors import InvalidRequest
 from service.translation.contract import DoneEvent, StreamEvent, TranslationOptions, TranslationResult
 
 
@@ -57,24 +55,13 @@ async def stream(request: Request, rooms: Rooms, caller: Caller, order: Order) -
 
 
 def note(request: Request, order: Order) -> None:
-    """Refuse what no text can be, and remember the request's size."""
-    for text in (*order.texts, *order.options.glossary, *order.options.glossary.values(), order.options.target_prefix):
-        if text is not None and not _is_text(text):
-            raise InvalidRequest("A text holds half of a surrogate pair, which is no character; send valid Unicode.")
+    """Remember the request's size."""
     record = record_in(request.scope)
     record.num_texts, record.num_characters = len(order.texts), num_characters(order.texts)
 
 
 def num_characters(texts: Sequence[str]) -> int:
     return sum(len(text) for text in texts)
-
-
-def _is_text(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _note_result(request: Request, order: Order, result: TranslationResult) -> None:

@@ -21,9 +21,10 @@ from service.bundles.manifest import (
     TokenizerFiles,
 )
 from service.engine.job import FinishReason
-from service.errors import InvalidRequest, TooLarge, UnknownPair
+from service.errors import UnknownPair
 from service.metrics import Metrics
 from service.settings import Settings
+from service.translation.checks import check_request
 from service.translation.contract import (
     Alternative,
     Detection,
@@ -35,6 +36,7 @@ from service.translation.contract import (
     TokenEvent,
     TokenLogProb,
     Translation,
+    TranslationLimits,
     TranslationOptions,
     TranslationResult,
 )
@@ -85,10 +87,9 @@ class FakeTranslator:
         return [Detection("pt", 0.75), Detection("en", 0.25)]
 
     def _check(self, texts: Sequence[str], source: str, target: str, options: TranslationOptions) -> None:
-        if len(texts) > self.settings.max_texts:
-            raise TooLarge(f"At most {self.settings.max_texts} texts in one request.")
-        if options.beam_size > self.settings.max_beam_size:
-            raise InvalidRequest(f"beam_size can be at most {self.settings.max_beam_size}.")
+        settings = self.settings
+        limits = TranslationLimits(settings.max_texts, settings.max_characters, settings.max_beam_size)
+        check_request(texts, options, limits)
         if (("pt" if source == "auto" else source), target) not in self.pairs:
             raise UnknownPair("No bundle translates this pair; GET /v1/languages lists those that are served.")
 
