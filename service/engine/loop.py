@@ -29,7 +29,7 @@ from service.engine.job import (
 )
 from service.engine.queue import SharedQueue
 from service.engine.rows import Ints
-from service.engine.scheduler import EngineSettings, Scheduler, like_lengths
+from service.engine.scheduler import EngineSettings, Scheduler, Turn, like_lengths
 from service.engine.search import Advance, Candidates, Outcome, Search
 
 log = logging.getLogger(__name__)
@@ -241,6 +241,7 @@ class DecodeLoop:
         self._next_deadline_at = math.inf  # of a running job, or earlier
         self._num_cancelled = 0  # of the queue's, when this loop last looked
         self._drained_tokens = 0  # source tokens of the jobs that ended in this turn
+        self._last_turn: Turn | None = None
         self._state = threading.Lock()  # of the search, against snapshots
 
     @property
@@ -269,11 +270,13 @@ class DecodeLoop:
         joined = self._admit(began)
         rows = self._search.num_rows
         step_seconds = self._step(joined) if rows else 0.0
+        if not rows:
+            self._last_turn = None
+            return False
         seconds = self._clock() - began
-        self._queue.note_turn(self._number, rows, step_seconds, self._drained_tokens, seconds)
-        if rows:
-            self._observer.busy(seconds)
-        return bool(rows)
+        self._last_turn = Turn(rows, step_seconds, self._drained_tokens, seconds)
+        self._observer.busy(seconds)
+        return True
 
     def _let_go(self, now: float) -> None:
         """Free the rows of jobs that were cancelled or ran out of time."""
@@ -292,7 +295,7 @@ class DecodeLoop:
         self._next_deadline_at = min(map(_deadline_of, running), default=math.inf)
 
     def _admit(self, now: float) -> list[Job]:
-        expired, joined = self._queue.join(self._number, now)
+        expired, joined = self._queue.join(self._number, now, self._last_turn)
         for job in expired:
             _resolve(job, FinishReason.DEADLINE, None, now, self._observer)
         for job in joined:

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Iterable, Sequence
 
 from service.engine.job import EngineStopped, Job
-from service.engine.scheduler import Scheduler
+from service.engine.scheduler import Scheduler, Turn
 
 
 class SharedQueue:
@@ -44,19 +44,17 @@ class SharedQueue:
             busy = self._scheduler.has_queued or self._scheduler.is_running(loop)
             return busy and (self._accepting or self._draining)
 
-    def join(self, loop: int, now: float) -> tuple[list[Job], list[Job]]:
-        """The queued jobs that expired, and those that join this loop's batch."""
+    def join(self, loop: int, now: float, last_turn: Turn | None) -> tuple[list[Job], list[Job]]:
+        """The queued jobs that expired, and those that join this loop's batch; learns from the loop's last turn."""
         with self._changed:
+            if last_turn is not None:
+                self._scheduler.note_turn(loop, last_turn)
             return self._scheduler.expire(now), self._scheduler.admit(loop)
 
     def retire(self, loop: int, jobs: Iterable[Job]) -> None:
         with self._changed:
             for job in jobs:
                 self._scheduler.retire(loop, job)
-
-    def note_turn(self, loop: int, rows: int, step_seconds: float, drained_tokens: int, turn_seconds: float) -> None:
-        with self._changed:
-            self._scheduler.note_turn(loop, rows, step_seconds, drained_tokens, turn_seconds)
 
     def abandon(self, loop: int) -> list[Job]:
         """Forget what this loop runs; once the engine has stopped, what is queued too."""

@@ -6,83 +6,54 @@ What the tokens mean, and which rows live, is left to `search`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from service.engine.repetition import MAX_PERIOD
-
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float32]
 
-# A row is one record, so that moving a row moves all of it; its tokens and log-probabilities lie in two arrays beside.
-_RECORD = np.dtype(
-    [
-        ("next_id", np.int64),
-        ("length", np.int64),  # generated tokens
-        ("limit", np.int64),
-        ("sum", np.float64),  # of log-probabilities
-        ("tail", np.int64, (MAX_PERIOD,)),  # the last tokens, newest first
-        ("runs", np.int64, (MAX_PERIOD,)),  # how many of the last tokens equal the one a period before them
-        ("loop_at", np.int64, (MAX_PERIOD,)),  # the runs that make a loop
-    ]
-)
-
 
 class Rows:
-    """Rows 0 to `count` - 1, without holes once `close_holes` has run."""
+    """Rows 0 to `count` - 1, without holes once `close_holes` has run.
+
+    A step touches every row, so it must do so in as few array operations as can be: a row's tokens lie in a flat array,
+    and what is kept for a row is where its next token goes, not its length.
+    """
 
     def __init__(self, max_rows: int, max_length: int) -> None:
         self.count = 0
         self.numbers = np.arange(max_rows)  # [max_rows]
-        self._records: npt.NDArray[Any] = np.zeros(max_rows, _RECORD)
-        self._tokens = np.zeros((max_rows, max_length), np.int32)
-        self._log_probs = np.zeros((max_rows, max_length), np.float32)
-        # Views of the records' fields: looking a field up costs more than using it.
-        self._next_ids: Ints = self._records["next_id"]
-        self._lengths: Ints = self._records["length"]
-        self._limits: Ints = self._records["limit"]
-        self._sums: npt.NDArray[np.float64] = self._records["sum"]
-        self._tails: Ints = self._records["tail"]
-        self._runs: Ints = self._records["runs"]
-        self._loop_at: Ints = self._records["loop_at"]
+        self._starts = self.numbers * max_length  # [max_rows]
+        self._tokens = np.zeros(max_rows * max_length, np.int32)
+        self._log_probs = np.zeros(max_rows * max_length, np.float32)
+        self._sums = np.zeros(max_rows)  # of log-probabilities, float64 [max_rows]
+        self._places = np.zeros((3, max_rows), np.int64)
+        self._next_ids, self._ends, self._looks = self._places  # [max_rows] each
 
     @property
     def next_ids(self) -> Ints:  # [rows]
         return self._next_ids[: self.count]
 
     @property
-    def lengths(self) -> Ints:  # [rows]
-        return self._lengths[: self.count]
-
-    @property
-    def limits(self) -> Ints:  # [rows]
-        return self._limits[: self.count]
+    def lengths(self) -> Ints:  # [rows], a copy
+        return self._ends[: self.count] - self._starts[: self.count]
 
     @property
     def sums(self) -> npt.NDArray[np.float64]:  # [rows]
         return self._sums[: self.count]
 
-    @property
-    def runs(self) -> Ints:  # [rows, periods]
-        return self._runs[: self.count]
+    def length(self, row: int) -> int:
+        return int(self._ends[row] - self._starts[row])
 
-    @property
-    def loop_at(self) -> Ints:  # [rows, periods]
-        return self._loop_at[: self.count]
-
-    def open(self, first_id: int, limits: Sequence[int], loop_at: Sequence[Ints]) -> range:
-        """New rows at the end, with nothing generated."""
-        new = slice(self.count, self.count + len(limits))
+    def open(self, first_id: int, looks: Sequence[int]) -> range:
+        """New rows at the end, with nothing generated, each to be looked at when it has so many tokens."""
+        new = slice(self.count, self.count + len(looks))
         assert new.stop <= len(self.numbers), "admission reserves rows"
         self._next_ids[new] = first_id
-        self._lengths[new] = 0
-        self._limits[new] = limits
+        self._ends[new] = self._starts[new]
+        self._looks[new] = self._starts[new] + looks
         self._sums[new] = 0.0
-        self._tails[new] = -1
-        self._runs[new] = 0
-        self._loop_at[new] = loop_at
         self.count = new.stop
         return range(new.start, new.stop)
 
@@ -94,40 +65,52 @@ class Rows:
 
     def append(self, tokens: Ints, log_probs: Floats) -> None:
         """One more token for every row; both arrays are [rows]."""
+        ends = self._ends[: self.count]
+        self._tokens[ends] = tokens
+        self._log_probs[ends] = log_probs
+        self._sums[: self.count] += log_probs
+        self._next_ids[: self.count] = tokens
+        ends += 1
+
+    def to_look_at(self, token: int) -> list[int]:
+        """The rows that chose this token, or have as many tokens as was said."""
         n = self.count
-        numbers, lengths, runs, tails = self.numbers[:n], self._lengths[:n], self._runs[:n], self._tails[:n]
-        self._tokens[numbers, lengths] = tokens
-        self._log_probs[numbers, lengths] = log_probs
-        lengths += 1
-        self._sums[:n] += log_probs
-        self._next_ids[:n] = tokens
-        runs += 1
-        runs *= tails == tokens[:, None]  # [rows, periods]
-        tails[:, 1:] = tails[:, :-1]
-        tails[:, 0] = tokens
+        rows: list[int] = ((self._next_ids[:n] == token) | (self._ends[:n] >= self._looks[:n])).nonzero()[0].tolist()
+        return rows
+
+    def look_again(self, row: int, length: int) -> None:
+        """When the row has so many tokens."""
+        self._looks[row] = self._starts[row] + length
 
     def note_log_prob(self, row: int, log_prob: float) -> None:
         """Put a log-probability after the row's last; the next token overwrites it."""
-        self._log_probs[row, self._lengths[row]] = log_prob
+        self._log_probs[self._ends[row]] = log_prob
 
     def tokens(self, row: int, start: int, end: int) -> list[int]:
-        tokens: list[int] = self._tokens[row, start:end].tolist()
+        first = self._starts[row]
+        tokens: list[int] = self._tokens[first + start : first + end].tolist()
         return tokens
 
     def log_probs(self, row: int, start: int, end: int) -> list[float]:
-        log_probs: list[float] = self._log_probs[row, start:end].tolist()
+        first = self._starts[row]
+        log_probs: list[float] = self._log_probs[first + start : first + end].tolist()
         return log_probs
 
     def sum_of(self, row: int, num_tokens: int) -> float:
         """Of the first log-probabilities, in the order in which a row sums its own."""
-        return float(np.cumsum(self._log_probs[row, :num_tokens], dtype=np.float64)[-1])
+        first = self._starts[row]
+        return float(np.cumsum(self._log_probs[first : first + num_tokens], dtype=np.float64)[-1])
 
     def copy(self, to: Ints, source: Ints) -> None:
         """Row to[i] becomes what row source[i] was; a row may be the source of several."""
-        longest = int(self.lengths.max(initial=0))
-        self._records[to] = self._records[source]
-        self._tokens[to, :longest] = self._tokens[source, :longest]
-        self._log_probs[to, :longest] = self._log_probs[source, :longest]
+        moved = self._places[:, source]  # [3, moved]
+        longest = int((moved[1] - self._starts[source]).max())
+        moved[1:] += self._starts[to] - self._starts[source]
+        self._places[:, to] = moved
+        self._sums[to] = self._sums[source]
+        for array in (self._tokens, self._log_probs):
+            by_row = array.reshape(len(self.numbers), -1)  # [max_rows, max_length]
+            by_row[to, :longest] = by_row[source, :longest]
 
     def close_holes(self, dead: list[int]) -> tuple[list[int], list[int]]:
         """Drop rows: the last ones move into the holes, all others stay. Returns the holes and who moved there."""
@@ -136,9 +119,15 @@ class Rows:
         holes = [row for row in dead if row < count]
         movers = [row for row in range(count, self.count) if row not in gone]
         for hole, mover in zip(holes, movers, strict=True):  # few: one by one costs less than an index
-            length = self._lengths[mover]
-            self._records[hole] = self._records[mover]
-            self._tokens[hole, :length] = self._tokens[mover, :length]
-            self._log_probs[hole, :length] = self._log_probs[mover, :length]
+            self._move(hole, mover)
         self.count = count
         return holes, movers
+
+    def _move(self, to: int, source: int) -> None:
+        start, new_start, end = self._starts[source], self._starts[to], self._ends[source]
+        new_end = end + new_start - start
+        self._places[:, to] = self._places[:, source]
+        self._places[1:, to] += new_start - start
+        self._sums[to] = self._sums[source]
+        self._tokens[new_start:new_end] = self._tokens[start:end]
+        self._log_probs[new_start:new_end] = self._log_probs[start:end]

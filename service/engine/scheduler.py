@@ -15,6 +15,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from service.engine.job import Job, QueueFull
 from service.engine.pace import DrainRate, StepTimes
@@ -36,6 +37,15 @@ class EngineSettings:
     bulk_tokens: int = 512  # a request with more source tokens under way is bulk
     interactive_share: float = 0.125  # of the rows, never given to bulk requests
     continuous: bool = True  # off: jobs join only an empty batch
+
+
+class Turn(NamedTuple):
+    """What a loop measured in one turn that had rows."""
+
+    rows: int
+    step_seconds: float
+    drained_tokens: int  # source tokens of the jobs that ended
+    seconds: float
 
 
 class _Request:
@@ -226,11 +236,9 @@ class Scheduler:
         request.num_running -= 1
         self._forget(request, job)
 
-    def note_turn(self, loop: int, rows: int, step_seconds: float, drained_tokens: int, turn_seconds: float) -> None:
-        """Learn from one turn of a loop."""
-        if rows:
-            self._step_times[loop].note(rows, step_seconds)
-        self._drain.note(drained_tokens, turn_seconds)
+    def note_turn(self, loop: int, turn: Turn) -> None:
+        self._step_times[loop].note(turn.rows, turn.step_seconds)
+        self._drain.note(turn.drained_tokens, turn.seconds)
 
     # The queue's books
 

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from service.engine import repetition
+from service.engine.beam import Choice, best_of_beams
 from service.engine.job import DecodingRules, FinishReason, Hypothesis, Job, max_new_tokens_of
 from service.engine.rows import Floats, Ints, Rows
 
@@ -72,7 +72,18 @@ class Ended(NamedTuple):
 class Decoding:
     """One job in the batch: its rows in the order of its beam, and what it has to show so far."""
 
-    __slots__ = ("alpha", "emitted", "ended", "job", "limit", "num_finished", "rows", "started_step", "width")
+    __slots__ = (
+        "alpha",
+        "emitted",
+        "ended",
+        "job",
+        "limit",
+        "loop_limits",
+        "num_finished",
+        "rows",
+        "started_step",
+        "width",
+    )
 
     def __init__(self, job: Job, rules: DecodingRules, started_step: int) -> None:
         penalty = job.options.length_penalty
@@ -80,28 +91,33 @@ class Decoding:
         self.width = job.options.beam_size
         self.limit = max_new_tokens_of(job, rules)
         self.alpha = rules.alpha if penalty is None else penalty
+        guarded = rules.repetition_guard and job.options.repetition_guard
+        self.loop_limits = repetition.thresholds(job.source_ids) if guarded else None
         self.started_step = started_step
         self.rows: list[int] = []
         self.ended: list[Ended] = []
         self.num_finished = 0
         self.emitted = 0
 
+    def next_look(self, length: int) -> int:
+        """The number of tokens at which a row of `length` is to be looked at: its limit, or for a loop before that."""
+        if self.loop_limits is None:
+            return self.limit
+        return min(self.limit, max(repetition.MIN_TOKENS, length + repetition.LOOK_EVERY))
+
 
 class _Step:
     """The choices of one step, with room for the rows that beams open."""
 
-    def __init__(self, candidates: Candidates, numbers: Ints, with_beams: bool) -> None:
-        if not with_beams:
-            self.parents = numbers  # nobody moves
-            self.tokens = candidates.ids[:, 0].copy()  # [rows]
-            self.log_probs = candidates.log_probs[:, 0].copy()  # [rows]
-            return
-        rows = len(candidates.ids)
-        self.parents = numbers.copy()  # [max_rows]
-        self.tokens = np.zeros(len(numbers), np.int64)  # [max_rows]
-        self.log_probs = np.zeros(len(numbers), np.float32)  # [max_rows]
-        self.tokens[:rows] = candidates.ids[:, 0]
-        self.log_probs[:rows] = candidates.log_probs[:, 0]
+    def __init__(self, candidates: Candidates, numbers: Ints, plain: bool) -> None:
+        self.parents = numbers  # [max_rows]
+        self.tokens = candidates.ids[:, 0]  # [rows]
+        self.log_probs = candidates.log_probs[:, 0]  # [rows]
+        if not plain:  # choices will be changed, and rows added
+            room = len(numbers) - len(candidates.ids)
+            self.parents = numbers.copy()
+            self.tokens = np.concatenate([self.tokens, np.zeros(room, np.int64)])  # [max_rows]
+            self.log_probs = np.concatenate([self.log_probs, np.zeros(room, np.float32)])  # [max_rows]
 
 
 class Search:
@@ -127,8 +143,7 @@ class Search:
     def add(self, jobs: Iterable[Job]) -> None:
         """Append one row per job; a beam opens from it after the forced prefix."""
         decodings = [Decoding(job, self.rules, self.num_steps) for job in jobs]
-        limits = [decoding.limit for decoding in decodings]
-        rows = self._rows.open(self.rules.bos_id, limits, [self._loop_at(decoding.job) for decoding in decodings])
+        rows = self._rows.open(self.rules.bos_id, [decoding.next_look(0) for decoding in decodings])
         self._owners += decodings
         for row, decoding in zip(rows, decodings, strict=True):
             decoding.rows.append(row)
@@ -140,10 +155,6 @@ class Search:
             elif decoding.width > 1:
                 self._beams.setdefault(decoding.width, []).append(decoding)
 
-    def _loop_at(self, job: Job) -> Ints:
-        guarded = self.rules.repetition_guard and job.options.repetition_guard
-        return repetition.thresholds(job.source_ids) if guarded else repetition.NEVER
-
     def ask(self) -> Question:
         """The tokens to go on with, and how many candidates the widest beam needs."""
         wanted = None
@@ -151,7 +162,7 @@ class Search:
             wanted = np.full(self.num_rows, self.rules.eos_id)
             for decoding in self._forced:
                 wanted[decoding.rows[0]] = self._forced_token(decoding)
-        return Question(self._rows.next_ids.copy(), 2 * max(self._beams) if self._beams else 1, wanted)
+        return Question(self._rows.next_ids, 2 * max(self._beams) if self._beams else 1, wanted)
 
     def advance(self, candidates: Candidates) -> Advance:
         """Give every row its next token, and end what ends."""
@@ -159,7 +170,7 @@ class Search:
         num_rows = self.num_rows
         if self.rules.forced_end:
             candidates = self._force_ends(candidates)
-        step = _Step(candidates, self._rows.numbers, bool(self._beams))
+        step = _Step(candidates, self._rows.numbers, plain=not self._forced and not self._beams)
         if self._forced:
             self._force_prefixes(candidates, step)
         if self._beams:
@@ -167,9 +178,9 @@ class Search:
                 self._branch(width, candidates, step)
             self._gather(step.parents)
         self._rows.append(step.tokens[: self.num_rows], step.log_probs[: self.num_rows])
+        outcomes = self._end_rows()
         if self._forced:
             self._open_beams()
-        outcomes = self._end_rows(step.tokens[: self.num_rows])
         if self._beams:
             outcomes += self._end_beams()
         for decoding in self._streaming:
@@ -181,7 +192,7 @@ class Search:
         outcomes = []
         for decoding in [self.decodings[job] for job in jobs]:
             for row in decoding.rows:
-                if length := int(self._rows.lengths[row]):
+                if length := self._rows.length(row):
                     self._close(decoding, row, length, float(self._rows.sums[row]), reason)
             outcomes.append(self._leave(decoding)._replace(reason=reason))
         return self._advance(self._rows.numbers, self.num_rows, outcomes)
@@ -205,7 +216,8 @@ class Search:
 
     def _force_ends(self, candidates: Candidates) -> Candidates:
         """At a row's last token eos is the only candidate, and certain."""
-        last = self._rows.lengths == self._rows.limits - 1  # [rows]
+        limits = np.array([owner.limit for owner in self._owners])  # [rows]
+        last = self._rows.lengths == limits - 1  # [rows]
         self._cut[: self.num_rows] = last & (candidates.ids[:, 0] != self.rules.eos_id)
         if not last.any():
             return candidates
@@ -216,7 +228,7 @@ class Search:
         return candidates._replace(ids=ids, log_probs=log_probs)
 
     def _forced_token(self, decoding: Decoding) -> int:
-        return decoding.job.options.prefix_ids[int(self._rows.lengths[decoding.rows[0]])]
+        return decoding.job.options.prefix_ids[self._rows.length(decoding.rows[0])]
 
     def _force_prefixes(self, candidates: Candidates, step: _Step) -> None:
         assert candidates.wanted_log_probs is not None, "a runner must score the tokens that it is asked about"
@@ -228,9 +240,7 @@ class Search:
     def _open_beams(self) -> None:
         """Let go of the rows that reached the end of their prefix."""
         for decoding in list(self._forced):
-            row = decoding.rows[0]
-            self._rows.runs[row] = 0  # a prefix may repeat itself as it likes: it is never trimmed
-            if self._rows.lengths[row] == len(decoding.job.options.prefix_ids):
+            if self._rows.length(decoding.rows[0]) == len(decoding.job.options.prefix_ids):
                 self._forced.remove(decoding)
                 if decoding.width > 1:
                     self._beams.setdefault(decoding.width, []).append(decoding)
@@ -238,25 +248,15 @@ class Search:
     # Beams
 
     def _branch(self, width: int, candidates: Candidates, step: _Step) -> None:
-        """Order the candidates of every beam of one width by (-sum, beam, rank), and walk the best of each."""
+        """Walk the best candidates of every beam of one width."""
         group = self._beams[width]
-        rows, live = _padded([decoding.rows for decoding in group])  # [jobs, beams]
-        k = min(2 * width, candidates.ids.shape[1])
-        sums = np.where(live, self._rows.sums[rows], -np.inf)  # float64 [jobs, beams]
-        sums = sums[:, :, None] + candidates.log_probs[rows, :k]  # [jobs, beams, k]
-        sums = sums.reshape(len(group), -1)  # [jobs, beams * k]
-        order = np.argsort(-sums, axis=1, kind="stable")[:, : 2 * width]  # [jobs, 2 * width]
-        parents = np.take_along_axis(rows, order // k, axis=1)  # [jobs, 2 * width]
-        columns = (
-            parents.tolist(),
-            candidates.ids[parents, order % k].tolist(),
-            candidates.log_probs[parents, order % k].tolist(),
-            np.take_along_axis(sums, order, axis=1).tolist(),
+        best = best_of_beams(
+            [decoding.rows for decoding in group], self._rows.sums, candidates.ids, candidates.log_probs, 2 * width
         )
-        for decoding, *best in zip(group, *columns, strict=True):
-            self._walk(decoding, zip(*best, strict=True), step)
+        for decoding, choices in zip(group, best, strict=True):
+            self._walk(decoding, choices, step)
 
-    def _walk(self, decoding: Decoding, best: Iterable[tuple[int, int, float, float]], step: _Step) -> None:
+    def _walk(self, decoding: Decoding, best: Iterable[Choice], step: _Step) -> None:
         """Let the best candidates live, as many as the beam is wide; note those that end before."""
         children: list[tuple[int, int, float]] = []
         for rank, (parent, token, log_prob, total) in enumerate(best):
@@ -266,7 +266,7 @@ class Search:
                 children.append((parent, token, log_prob))
             elif rank < decoding.width:
                 self._rows.note_log_prob(parent, log_prob)
-                num_tokens = int(self._rows.lengths[parent]) + 1
+                num_tokens = self._rows.length(parent) + 1
                 self._close(decoding, parent, num_tokens, total, self._eos_reason(parent), finished=True)
         decoding.rows = self._place(decoding, [parent for parent, _, _ in children])
         for row, (parent, token, log_prob) in zip(decoding.rows, children, strict=True):
@@ -294,33 +294,44 @@ class Search:
 
     # Endings
 
-    def _end_rows(self, tokens: Ints) -> list[Outcome]:
+    def _end_rows(self) -> list[Outcome]:
         """End the rows at eos, at their limit, or in a loop; a greedy job ends with its row."""
-        ends = (tokens == self.rules.eos_id) | (self._rows.lengths >= self._rows.limits)  # [rows]
-        loops = self._rows.runs >= self._rows.loop_at  # [rows, periods]
-        if loops.any():
-            ends |= loops.any(axis=1)
-        ended = ends.nonzero()[0].tolist()
+        rows = self._rows.to_look_at(self.rules.eos_id)
         outcomes = []
-        for decoding in dict.fromkeys([self._owners[row] for row in ended]):
+        for decoding in dict.fromkeys([self._owners[row] for row in rows]):
             # In the order of the beam, not of the batch, because hypotheses may tie.
-            for row in [row for row in decoding.rows if row in ended]:
-                self._end_row(decoding, row, int(tokens[row]), loops[row])
-            if decoding.width == 1:
+            for row in [row for row in decoding.rows if row in rows]:
+                self._look_at(decoding, row)
+            if not decoding.rows and decoding.width == 1:
                 outcomes.append(self._leave(decoding))
         return outcomes
 
-    def _end_row(self, decoding: Decoding, row: int, token: int, loops: npt.NDArray[np.bool_]) -> None:
-        length, total = int(self._rows.lengths[row]), float(self._rows.sums[row])
-        if token == self.rules.eos_id:
+    def _look_at(self, decoding: Decoding, row: int) -> None:
+        length, total = self._rows.length(row), float(self._rows.sums[row])
+        if self._rows.next_ids[row] == self.rules.eos_id:
             self._close(decoding, row, length, total, self._eos_reason(row), finished=True)
-        elif loops.any():  # of a loop the first turn stays
-            length -= int(self._rows.runs[row, loops.argmax()])
+        elif superfluous := self._loop_length(decoding, row, length):
+            length -= superfluous
             self._close(decoding, row, length, self._rows.sum_of(row, length), FinishReason.REPETITION)
-        else:
+        elif length >= decoding.limit:
             self._close(decoding, row, length, total, FinishReason.LENGTH)
+        else:
+            self._rows.look_again(row, decoding.next_look(length))
+            return
         decoding.rows.remove(row)
         self._dead.append(row)
+
+    def _loop_length(self, decoding: Decoding, row: int, length: int) -> int | None:
+        """How many tokens at the end of a row are nothing but a loop."""
+        if decoding.loop_limits is None:
+            return None
+        prefix = len(decoding.job.options.prefix_ids)
+        # Most rows are in no loop, and their last tokens show it.
+        first = max(0, length - max(decoding.loop_limits) - repetition.MAX_PERIOD)
+        tail = self._rows.tokens(row, first, length)
+        if repetition.loop_length(tail, decoding.loop_limits, max(0, prefix - first)) is None:
+            return None
+        return repetition.loop_length(self._rows.tokens(row, 0, length), decoding.loop_limits, prefix)
 
     def _end_beams(self) -> list[Outcome]:
         beams = [decoding for group in self._beams.values() for decoding in group]
@@ -390,9 +401,11 @@ class Search:
     def _emit_settled(self, decoding: Decoding) -> None:
         """Stream what no loop can take back: all but the stretch that repeats so far."""
         row = decoding.rows[0]
-        guarded = self._rows.loop_at[row, 0] != repetition.NEVER[0]
-        repeated = int(self._rows.runs[row].max()) if guarded else 0
-        self._emit(decoding, row, int(self._rows.lengths[row]) - repeated)
+        length = self._rows.length(row)
+        if decoding.loop_limits is not None:
+            ids, start = self._rows.tokens(row, 0, length), len(decoding.job.options.prefix_ids)
+            length -= repetition.repeated(ids, start)
+        self._emit(decoding, row, length)
 
     def _emit(self, decoding: Decoding, row: int, end: int) -> None:
         if end > decoding.emitted:
@@ -421,11 +434,3 @@ class Search:
             changed = bool((parents != self._rows.numbers[:num_rows]).any())
         emissions, self._emissions = self._emissions, []
         return Advance(parents if changed else None, emissions, outcomes)
-
-
-def _padded(lists: list[list[int]]) -> tuple[Ints, npt.NDArray[np.bool_]]:
-    """Ragged lists as one array [lists, longest], and where it is real."""
-    longest = max(map(len, lists))
-    padded = np.array([rows + rows[:1] * (longest - len(rows)) for rows in lists])
-    live = np.arange(longest) < np.array([[len(rows)] for rows in lists])
-    return padded, live

@@ -9,7 +9,7 @@ import numpy as np
 from service.engine.job import DecodingOptions, DecodingRules, FinishReason
 from tests.engine.reverse_runner import LogProbs, best
 
-MAX_PERIOD, MIN_TURNS, MIN_TOKENS = 8, 4, 24
+MAX_PERIOD, MIN_TURNS, MIN_TOKENS, LOOK_EVERY = 8, 4, 24, 8
 
 
 @dataclass
@@ -79,7 +79,7 @@ def _greedy(log_probs, rules, source, path, limit, guard) -> Path:
         if token == rules.eos_id:
             path.reason = reason
             return path
-        ended = _cut_loop(path, source, prefix, guard) or _at_limit(path, limit)
+        ended = _cut_loop(path, source, prefix, guard, limit) or _at_limit(path, limit)
         if ended:
             return ended
 
@@ -105,7 +105,7 @@ def _beam(log_probs, rules, source, start, limit, guard, width, alpha) -> tuple[
                     finished.append(child)
             elif len(children) < width:
                 children.append(child)
-        ended = [_cut_loop(path, source, prefix, guard) or _at_limit(path, limit) for path in children]
+        ended = [_cut_loop(path, source, prefix, guard, limit) or _at_limit(path, limit) for path in children]
         unfinished += [path for path in ended if path]
         live = [path for path, end in zip(children, ended, strict=True) if not end]
         if len(finished) >= width and (
@@ -130,9 +130,11 @@ def _at_limit(path: Path, limit: int) -> Path | None:
     return path
 
 
-def _cut_loop(path: Path, source: tuple[int, ...], prefix: int, guard: bool) -> Path | None:
+def _cut_loop(path: Path, source: tuple[int, ...], prefix: int, guard: bool, limit: int) -> Path | None:
     """The path without its loop, if it is in one: the definition, not the counting."""
-    if not guard:
+    length = len(path.ids)
+    looked_for = length == limit or (length >= MIN_TOKENS and (length - MIN_TOKENS) % LOOK_EVERY == 0)
+    if not guard or not looked_for:
         return None
     allowed = max(MIN_TOKENS, 2 * longest_cycle(source) + 1)
     for period in range(1, MAX_PERIOD + 1):

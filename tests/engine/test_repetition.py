@@ -104,4 +104,4 @@ def test_sources_without_long_cycles_are_waved_through(ids: tuple[int, ...]) -> 
     """The shortcut for ordinary sentences changes nothing."""
     cycle = reference_search.longest_cycle(ids)
     expected = [max(24, 4 * period, 2 * cycle + 1) - period for period in range(1, 9)]
-    assert repetition.thresholds(ids).tolist() == expected
+    assert list(repetition.thresholds(ids)) == expected

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.engine.job import DecodingOptions, Job, QueueFull
-from service.engine.scheduler import EngineSettings, Scheduler, like_lengths
+from service.engine.scheduler import EngineSettings, Scheduler, Turn, like_lengths
 
 
 def job(length: int = 10, request: object = None, beam_size: int = 1, deadline_at: float | None = None) -> Job:
@@ -54,7 +54,7 @@ class TestQueue:
         """Retry-After follows the measured speed: 50 tokens at 2 loops of 10 tokens a second."""
         policy = scheduler(loops=2, max_queued_tokens=100)
         policy.offer([job(100)])
-        policy.note_turn(0, rows=1, step_seconds=1.0, drained_tokens=10, turn_seconds=1.0)
+        policy.note_turn(0, Turn(rows=1, step_seconds=1.0, drained_tokens=10, seconds=1.0))
         with pytest.raises(QueueFull) as refusal:
             policy.offer([job(1)])
         assert refusal.value.retry_after_seconds == pytest.approx(2.5)
@@ -182,7 +182,7 @@ class TestBudgets:
         """Learned: 1 ms and 0.5 ms a row, so that 10 ms are 18 rows: one for the line, 17 for the document."""
         policy = scheduler(max_rows=64, step_budget_seconds=0.010, encode_budget_tokens=10_000)
         for rows in (1, 8, 32, 64) * 10:
-            policy.note_turn(0, rows, 0.001 + 0.0005 * rows, 0, 0.01)
+            policy.note_turn(0, Turn(rows, 0.001 + 0.0005 * rows, 0, 0.01))
         policy.offer([job(request="line")])
         policy.offer(jobs(100))
         admitted = policy.admit(0)
@@ -193,7 +193,7 @@ class TestBudgets:
     def test_bulk_moves_on_even_when_steps_are_slow(self) -> None:
         """However slow the machine, a document gets an eighth of the rows."""
         policy = scheduler(max_rows=64, step_budget_seconds=0.001, encode_budget_tokens=10_000)
-        policy.note_turn(0, 64, 1.0, 0, 1.0)
+        policy.note_turn(0, Turn(64, 1.0, 0, 1.0))
         policy.offer([job(request="line")])
         policy.offer(jobs(100))
         assert requests_of(policy.admit(0)).count("document") == 8
