@@ -381,9 +381,11 @@ class TestReload:
                 begun.set()
 
         clients = [asyncio.create_task(client()) for _ in range(8)]
-        await begun.wait()
+        first = asyncio.create_task(begun.wait())
+        await asyncio.wait([first, *clients], return_when=asyncio.FIRST_COMPLETED)
         write_bundle(tmp_path / "pt-en", "reverse", version="2")
-        await asyncio.to_thread(catalog.reload)
+        report = await asyncio.to_thread(catalog.reload)
+        assert report.loaded == ("pt-en 2",)
         await asyncio.gather(*clients)
         assert seen == {"1", "2"}
         await asyncio.to_thread(catalog.close)
