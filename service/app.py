@@ -1,16 +1,12 @@
 """`create_app`: puts the rooms together, and says what happens to a request before and after its route.
 
-A request passes `Tracking` (id, record, last catch), CORS and `BoundedBody` on its way to a route. At start the bundles
-are loaded and checked; the server listens only when that is done. The process around the app is `server.py`'s.
+A request passes `Tracking` (id, record, last catch), CORS and `BoundedBody` on its way to a route. What happens at
+start, at the end and in between is `lifespan.py`'s; the process around the app is `server.py`'s.
 """
 
-import asyncio
-import logging
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from importlib.metadata import version
-from typing import Any
 
 from fastapi import FastAPI
 from fastapi.telemetry import TelemetryConfig
@@ -26,13 +22,12 @@ from service.api.refusals import exception_handlers
 from service.api.tracking import Tracking
 from service.assembly import Parts, build_parts, pair_label
 from service.engine.loop import EngineSnapshot
+from service.lifespan import lifespan_of
 from service.metrics import Metrics
 from service.reload import Reloader
 from service.settings import Settings
 from service.telemetry import Tracing
 
-SAVE_USAGE_SECONDS = 5.0
-WARM_DETECTOR_SECONDS = 3.0  # after the start, which has enough to do
 # FastAPI's own would put query strings and exception messages, so possibly text, into spans and logs.
 NO_TELEMETRY: TelemetryConfig = {"tracing": False, "metrics": False, "logs": False, "auto_configure": False}
 DIALECTS = (native.DIALECT, deepl.DIALECT, libretranslate.DIALECT, operations.DIALECT)
@@ -41,13 +36,7 @@ DESCRIPTION = (
     "being translated. Next to the native API, DeepL's and LibreTranslate's clients work unchanged."
 )
 
-log = logging.getLogger("dragoman.app")
-
 Clock = Callable[[], float]
-
-
-class NothingServesError(Exception):
-    """No bundle passed its checks at start."""
 
 
 def create_app(
@@ -78,7 +67,7 @@ def create_app(
         title="Dragoman",
         version=version("dragoman"),
         description=DESCRIPTION,
-        lifespan=_lifespan(parts, rooms, reloader),
+        lifespan=lifespan_of(parts.catalog, rooms, reloader),
         middleware=_middleware(settings, rooms, tracing),
         exception_handlers=dict(exception_handlers(DIALECTS)),
         openapi_url="/openapi.json" if settings.docs else None,
@@ -89,6 +78,7 @@ def create_app(
     )
     app.state.rooms = rooms
     _include_routes(app, settings)
+    pages.document_keys(app)
     return app
 
 
@@ -125,52 +115,6 @@ def _middleware(settings: Settings, rooms: Rooms, tracing: Tracing | None) -> li
         )
         layers.insert(1, cors)
     return layers
-
-
-def _lifespan(parts: Parts, rooms: Rooms, reloader: Reloader) -> Callable[[FastAPI], Any]:
-    @asynccontextmanager
-    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        await reloader.reload()
-        if not parts.catalog.routes():
-            await asyncio.to_thread(parts.catalog.close, drain=False)
-            log.error("no bundle can serve; the lines above say why, `dragoman doctor` tells more")
-            raise NothingServesError
-        rooms.lifecycle.loaded, rooms.lifecycle.draining = True, False
-        tasks = [asyncio.create_task(work) for work in _background(rooms, reloader)]
-        try:
-            yield
-        finally:
-            rooms.lifecycle.draining = True
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-            rooms.gate.usage.save()
-            await asyncio.to_thread(parts.catalog.close, drain=True)
-
-    return lifespan
-
-
-def _background(rooms: Rooms, reloader: Reloader) -> list[Any]:
-    settings = rooms.settings
-    work = [reloader.run(), _save_usage(rooms.gate.usage), _warm_detector(rooms)]
-    if settings.watch and settings.bundles is not None:
-        work.append(reloader.watch(settings.bundles, recursive=True))
-    if settings.watch and settings.keys_file is not None:
-        # The file is replaced by renaming another onto it, so it is its directory that tells.
-        work.append(reloader.watch(settings.keys_file.parent, recursive=False))
-    return work
-
-
-async def _save_usage(usage: Usage) -> None:
-    while True:
-        await asyncio.sleep(SAVE_USAGE_SECONDS)
-        await asyncio.to_thread(usage.save)
-
-
-async def _warm_detector(rooms: Rooms) -> None:
-    """Detection reads its model when it is first used, which takes a second: better now, than from a caller's time."""
-    await asyncio.sleep(WARM_DETECTOR_SECONDS)
-    await asyncio.to_thread(rooms.translator.detect, "Bom dia")
 
 
 def _publish(parts: Parts, metrics: Metrics) -> None:

@@ -26,10 +26,11 @@ class Reloader:
         self._catalog = catalog
         self._keys = keys
         self._published = published
-        self._asked = asyncio.Event()
+        self._asked: asyncio.Event | None = None  # of the loop that runs
 
     def ask(self) -> None:
-        self._asked.set()
+        if self._asked is not None:
+            self._asked.set()
 
     async def reload(self) -> ReloadReport:
         self._keys.reload()
@@ -45,6 +46,7 @@ class Reloader:
 
     async def run(self) -> None:
         """Reload whenever it was asked for, until cancelled."""
+        self._asked = asyncio.Event()
         while True:
             await self._asked.wait()
             self._asked.clear()

@@ -138,9 +138,7 @@ async def post_translate(request: Request) -> Response:
 
 
 @router.get("/languages", summary="Languages, as DeepL lists them", responses=RESPONSES)
-@router.post(
-    "/languages", summary="The same, for clients that do not get", responses=RESPONSES, operation_id="languages"
-)
+@router.post("/languages", summary="The same, by POST", responses=RESPONSES, operation_id="languages")
 async def get_languages(request: Request) -> Response:
     rooms, fields = rooms_of(request), await read_fields(request)
     _caller(request, rooms, fields)

@@ -25,6 +25,14 @@ class Report:
     statuses: Counter[int] = field(default_factory=Counter)
     seconds: list[float] = field(default_factory=list)
 
+    def joined(self, other: "Report") -> "Report":
+        return Report(
+            self.num_answers + other.num_answers,
+            self.num_wrong + other.num_wrong,
+            self.statuses + other.statuses,
+            self.seconds + other.seconds,
+        )
+
     def percentile(self, share: float) -> float:
         ordered = sorted(self.seconds)
         return ordered[min(len(ordered) - 1, int(share * len(ordered)))]

@@ -5,4 +5,5 @@ window.ui = SwaggerUIBundle({
   deepLinking: true,
   tryItOutEnabled: true,
   displayRequestDuration: true,
+  validatorUrl: null, // a badge that would be fetched from elsewhere
 });
