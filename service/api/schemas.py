@@ -36,18 +36,20 @@ EXAMPLE_RESPONSE: JsonDict = {
 class Options(BaseModel):
     """How to decode; the same in all three APIs."""
 
-    beam_size: int = Field(1, ge=1, description="1 is greedy; 4 is the usual beam")
+    beam_size: int = Field(1, ge=1, le=10_000, description="1 is greedy; 4 is the usual beam")
     length_penalty: float | None = Field(
         None, ge=0, le=10, allow_inf_nan=False, description="Exponent of the length normalization; null: the bundle's"
     )
-    n_best: int = Field(1, ge=1, description="How many alternatives to return; at most `beam_size`")
-    max_new_tokens: int | None = Field(None, ge=1, description="Tokens per segment; null: 3 x source + 10")
+    n_best: int = Field(1, ge=1, le=10_000, description="How many alternatives to return; at most `beam_size`")
+    max_new_tokens: int | None = Field(
+        None, ge=1, le=1_000_000, description="Tokens per segment; null: 3 x source + 10"
+    )
     target_prefix: str | None = Field(None, description="What the translation must begin with")
     glossary: dict[str, str] = Field({}, description="Term to translation; a term that maps to itself is left as it is")
     log_probs: bool = Field(False, description="Return the log-probability of each token")
     repetition_guard: bool = Field(True, description="Stop a segment that repeats itself, and say so")
     strict: bool = Field(False, description="Refuse (422) instead of returning a translation that lost something")
-    timeout_ms: int | None = Field(None, ge=1, description="Deadline; null: the server's")
+    timeout_ms: int | None = Field(None, ge=1, le=86_400_000, description="Deadline; null: the server's")
 
     @model_validator(mode="after")
     def _n_best_fits(self) -> Self:

@@ -177,6 +177,8 @@ async def test_a_stream_that_fails_midway_says_so(open_client: OpenClient, trans
         (b'{"text": "a", "target": "en", "strict": 1}', 422, "strict"),
         (b'{"text": "a", "target": "en", "glossary": {"a": 1}}', 422, "glossary"),
         (b'{"text": "a", "target": "en", "timeout_ms": 0}', 422, "timeout_ms"),
+        (b'{"text": "a", "target": "en", "timeout_ms": 1' + b"0" * 400 + b"}", 422, "timeout_ms"),
+        (b'{"text": "a", "target": "en", "beam_size": 1' + b"0" * 5000 + b"}", 400, "could not be read"),
         (b'{"text": "a", "target": "x y"}', 422, "target"),
         (b'{"text": "a", "source": "", "target": "en"}', 422, "source"),
         (b'{"text": "a", "source": "zz", "target": "en"}', 404, "No bundle"),
