@@ -10,7 +10,7 @@ PAIR ?= pt-en
 RUN ?= runs/$(PAIR)
 TRAIN_OPTIONS ?=
 
-.PHONY: help serve test lint types unit format train bench soak clean
+.PHONY: help serve test lint types unit format train bench soak demo-metrics deploy-checks clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -55,6 +55,14 @@ train: $(DEV)/.ready  ## train or resume: PAIR=pt-en CORPORA=dir RUN=runs/pt-en 
 	  --corpus '$(CORPORA)/machine-en-general.tsv;machine=en;weight=0.35' \
 	  --valid '$(CORPORA)/valid.pt,$(CORPORA)/valid.en' --preset small \
 	  --batch-tokens 1600 --accumulate 2 --peak-lr 0.0015 --warmup-steps 1200 $(TRAIN_OPTIONS)
+
+demo-metrics: $(DEV)/.ready  ## serve, put load on it, watch it with a real Prometheus; draws build/dashboard.png
+	$(DEV)/bin/python -m deploy.demo
+
+deploy-checks: $(DEV)/.ready  ## build and run the image, lint the manifests, restart two replicas under load
+	deploy/check_image.sh
+	deploy/lint.sh
+	$(DEV)/bin/python -m deploy.demo.rolling
 
 clean:  ## remove the virtual environments and caches
 	rm -rf $(DEV) $(SERVE) .pytest_cache .mypy_cache .ruff_cache build *.egg-info

@@ -85,13 +85,20 @@ async def put_load(
     go_on: Callable[[Report, float], bool],
     seed: int = 0,
     path: str = "/v1/translate",
+    max_in_flight: int = 10_000,
 ) -> Report:
-    """Ask at random moments, `rate` times a second on average, while `go_on(report, seconds since the start)`."""
+    """Ask at random moments, `rate` times a second on average, while `go_on(report, seconds since the start)`.
+
+    Where `max_in_flight` is small, clients wait for each other: a load that no machine is too slow for.
+    """
     order, client, report = random.Random(seed), Client(port), Report()
+    places = asyncio.Semaphore(max_in_flight)
     began = due = time.monotonic()
     async with asyncio.TaskGroup() as group:
         while go_on(report, time.monotonic() - began):
-            group.create_task(_ask(client, path, bodies[order.randrange(len(bodies))], report))
+            await places.acquire()
+            asked = group.create_task(_ask(client, path, bodies[order.randrange(len(bodies))], report))
+            asked.add_done_callback(lambda _: places.release())
             due += order.expovariate(rate)
             await asyncio.sleep(max(0.0, due - time.monotonic()))
     client.close()
