@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from service.bundles.catalog import Catalog
+    from service.bundles.catalog import Catalog, Route
     from service.bundles.manifest import Bundle
     from service.engine.loop import Engine
     from service.lines import LineFormat, LineReport
@@ -150,9 +150,19 @@ def open_catalog(bundle: Path | None, source: str, target: str, threads: int | N
             raise BundleError(report.failed[0])
         if not catalog.bundles():
             raise BundleError(f"There is no bundle in {bundle or EMBEDDED}; give --bundle DIR.")
+        _check_pair(source, target, catalog.routes())
         yield catalog
     finally:
         catalog.close(drain=False)
+
+
+def _check_pair(source: str, target: str, routes: "Sequence[Route]") -> None:
+    from service.bundles.manifest import BundleError
+    from service.translation.contract import AUTO
+
+    if not any(source in (AUTO, route[0]) and target == route[1] for route in routes):
+        known = ", ".join(f"--from {route[0]} --to {route[1]}" for route in routes)
+        raise BundleError(f"No bundle translates {source} to {target}; there is {known}.")
 
 
 def _embedded(source: str, target: str) -> list[Path]:

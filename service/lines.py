@@ -61,11 +61,12 @@ async def translate_lines(
     """Translate all windows; `write` is given the lines of whole windows, in order, as soon as they are there."""
     report = LineReport()
     begun: asyncio.Queue[_Window | None] = asyncio.Queue(maxsize=1)  # one is written, one waits, one is being begun
-    feeder = asyncio.create_task(_feed(windows, translate, begun))
-    window: _Window | None = None
+    tasks: set[asyncio.Task[None]] = set()
+    feeder = asyncio.create_task(_feed(windows, translate, begun, tasks))
     try:
         while (window := await begun.get()) is not None:
             await asyncio.gather(*window.tasks)
+            tasks.difference_update(window.tasks)
             output = []
             for line, translation in zip(window.lines, window.translations, strict=True):
                 report.note(translation)
@@ -73,9 +74,9 @@ async def translate_lines(
             write(output)
         await feeder  # to raise what went wrong there
     finally:
-        feeder.cancel()
-        if window is not None:
-            window.cancel()
+        for task in (feeder, *tasks):
+            task.cancel()
+        await asyncio.gather(feeder, *tasks, return_exceptions=True)
     return report
 
 
@@ -89,10 +90,6 @@ class _Window:
         chunks = [by_length[start : start + _CHUNK_LINES] for start in range(0, len(by_length), _CHUNK_LINES)]
         self.tasks = [asyncio.create_task(self._translate(chunk, translate, room)) for chunk in chunks]
 
-    def cancel(self) -> None:
-        for task in self.tasks:
-            task.cancel()
-
     async def _translate(self, chunk: Sequence[int], translate: Translate, room: asyncio.Semaphore) -> None:
         async with room:
             translations = await translate([self.lines[i] for i in chunk])
@@ -101,22 +98,21 @@ class _Window:
 
 
 async def _feed(
-    windows: AsyncIterator[Sequence[str]], translate: Translate, begun: "asyncio.Queue[_Window | None]"
+    windows: AsyncIterator[Sequence[str]],
+    translate: Translate,
+    begun: "asyncio.Queue[_Window | None]",
+    tasks: "set[asyncio.Task[None]]",
 ) -> None:
     room = asyncio.Semaphore(_CHUNKS_UNDER_WAY)
-    window: _Window | None = None
     try:
         async for lines in windows:
             window = _Window(lines, translate, room)
+            tasks.update(window.tasks)
             await begun.put(window)
-            window = None
-        await begun.put(None)
     except Exception:
         await begun.put(None)  # what came before is still written
         raise
-    finally:
-        if window is not None:
-            window.cancel()
+    await begun.put(None)
 
 
 def _trouble(segment: Segment) -> str | None:

@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from subprocess import PIPE
 
 import pytest
 from typer import Typer
 from typer.testing import CliRunner
 
+from service.bundles.manifest import Bundle
 from service.cli_translate import InputError, LineReader, translate, translate_descriptor
 from service.lines import LineFormat, LineReport
 from service.translation.contract import TranslationOptions
 from tests.bundles.fakes import open_catalog, sentences, write_bundle
+
+ROOT = Path(__file__).parents[1]
 
 
 @pytest.fixture
@@ -121,6 +128,58 @@ class TestTranslating:
         assert len(output) == 9
         assert (output[0], output[3:6], output[6]) == ("Fim.", ["", "", ""], "A porta.")
         assert output[2] not in ("", output[0])
+
+
+class TestProcess:
+    """The real command with a real, tiny, untrained bundle: what comes out is nonsense, but in order and whole."""
+
+    @pytest.fixture
+    def command(self, tiny_bundle: Bundle) -> list[str]:
+        arguments = ["--from", "pt", "--to", "en", "--bundle", str(tiny_bundle.path), "--threads", "1"]
+        return [sys.executable, "-m", "service.cli", "translate", *arguments, "--max-new-tokens", "4"]
+
+    def test_lines_go_in_and_come_out(self, command: list[str]) -> None:
+        """Alone or in a crowd, on one thread or two, greedy: the same bytes."""
+        lines = [*(source for source, _ in sentences()[:30]), "", "Fim."]
+        data = "\n".join(lines).encode()
+        one = subprocess.run([*command, "--scores"], input=data, capture_output=True, check=True, cwd=ROOT)
+        two = subprocess.run([*command, "--scores", "--threads", "2"], input=data, capture_output=True, cwd=ROOT)
+        assert one.stdout == two.stdout
+        output = one.stdout.decode().splitlines()
+        assert len(output) == len(lines)
+        assert output[30] == "\t0.000000"
+        assert all(float(line.rsplit("\t", 1)[1]) <= 0 for line in output)
+        alone = subprocess.run([*command, "--scores"], input=lines[7].encode(), capture_output=True, cwd=ROOT)
+        assert alone.stdout.decode().splitlines() == output[7:8]
+
+    def test_an_interruption_leaves_whole_lines(self, command: list[str]) -> None:
+        """Ctrl-C after the first answer, while the next line is waited for."""
+        process = subprocess.Popen(command, stdin=PIPE, stdout=PIPE, stderr=PIPE, cwd=ROOT)
+        assert process.stdin is not None
+        assert process.stdout is not None
+        with process:
+            process.stdin.write(b"A porta ficou aberta.\n")
+            process.stdin.flush()
+            assert process.stdout.readline().endswith(b"\n")
+            process.send_signal(signal.SIGINT)
+            rest, errors = process.communicate(timeout=60)
+        assert (process.returncode, rest, errors.count(b"Traceback")) == (130, b"", 0)
+
+    def test_a_reader_that_has_seen_enough_is_left_in_peace(self, command: list[str]) -> None:
+        """`| head` is no error worth a word."""
+        process = subprocess.Popen(command, stdin=PIPE, stdout=PIPE, stderr=PIPE, cwd=ROOT)
+        assert process.stdout is not None
+        with process:
+            process.stdout.close()
+            process.stdout = None
+            _, errors = process.communicate(b"A porta.\n" * 20, timeout=60)
+        assert (process.returncode, errors) == (141, b"")
+
+    def test_a_pair_that_is_not_there_is_refused_with_those_that_are(self, command: list[str]) -> None:
+        """One sentence, no traceback."""
+        wrong = subprocess.run([*command, "--to", "fi"], input=b"x", capture_output=True, cwd=ROOT)
+        assert wrong.returncode == 1
+        assert wrong.stderr.decode() == "No bundle translates pt to fi; there is --from pt --to en.\n"
 
 
 class TestCommand:
