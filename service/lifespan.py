@@ -33,10 +33,12 @@ def lifespan_of(catalog: ServingCatalog, rooms: Rooms, reloader: Reloader) -> Ca
 
     @asynccontextmanager
     async def lifespan(app: object) -> AsyncIterator[None]:
-        await reloader.reload()
+        report = await reloader.reload()
         if not catalog.routes():
             await asyncio.to_thread(catalog.close, drain=False)
-            log.error("no bundle can serve; the lines above say why, `dragoman doctor` tells more")
+            where = rooms.settings.bundles or "the package"
+            why = "the lines above say why" if report.failed else f"there is none in {where}"
+            log.error("no bundle can serve: %s; `dragoman doctor` tells more", why)
             raise NothingServesError
         rooms.lifecycle.loaded, rooms.lifecycle.draining = True, False
         tasks = [asyncio.create_task(_told(name, work)) for name, work in _background(rooms, reloader).items()]
