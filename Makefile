@@ -64,5 +64,11 @@ deploy-checks: $(DEV)/.ready  ## build and run the image, lint the manifests, re
 	deploy/lint.sh
 	$(DEV)/bin/python -m deploy.demo.rolling
 
+soak: $(DEV)/.ready  ## 200 clients for 60 s, every answer compared with the lonely one
+	$(DEV)/bin/python -m tests.api.soak --seconds 60
+
+split-check: $(DEV)/.ready  ## a million generated strings split and join back
+	$(DEV)/bin/python -m tests.translation.bulk_split --count 1000000
+
 clean:  ## remove the virtual environments and caches
 	rm -rf $(DEV) $(SERVE) .pytest_cache .mypy_cache .ruff_cache build *.egg-info
