@@ -55,13 +55,13 @@ def translate(
         bool, typer.Option("--scores", help="Write a tab and the score (log-probability, normalized) after each line.")
     ] = False,
     max_new_tokens: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="Stop a sentence after N tokens [3 x source + 10].")
+        int | None, typer.Option(metavar="N", min=1, help="Stop a sentence after N tokens; by default 3 x source + 10.")
     ] = None,
     no_repetition_guard: Annotated[
         bool, typer.Option("--no-repetition-guard", help="Let a sentence that repeats itself run to its limit.")
     ] = False,
     threads: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="Decode threads [the CPUs we may use].")
+        int | None, typer.Option(metavar="N", min=1, help="Decode threads; by default the CPUs we may use.")
     ] = None,
 ) -> None:
     """Translate standard input to standard output: a line in, a line out, in order. Empty lines pass through."""

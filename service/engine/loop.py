@@ -157,6 +157,8 @@ class Engine:
 
     def submit_all(self, jobs: Sequence[Job]) -> list[Future[DecodingResult]]:
         """Queue all of the jobs or none of them."""
+        if not jobs:
+            return []
         for job in jobs:
             self._check(job)
             job.submitted_at = self._clock()
@@ -398,9 +400,12 @@ def _resolve(job: Job, reason: FinishReason, outcome: Outcome | None, now: float
             decode_seconds=now - job.encoded_at,
             num_steps=outcome.num_steps,
         )
-    observer.finished(reason, job.num_source_tokens, outcome.num_tokens if outcome else 0)
-    if reason is FinishReason.CANCELLED:
-        observer.cancelled()
+    try:
+        observer.finished(reason, job.num_source_tokens, outcome.num_tokens if outcome else 0)
+        if reason is FinishReason.CANCELLED:
+            observer.cancelled()
+    except Exception:
+        log.exception("The observer failed; the job is answered all the same.")
     try:
         job.future.set_result(result)
     except InvalidStateError:

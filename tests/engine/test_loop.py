@@ -17,7 +17,7 @@ from service.engine.job import (
     JobRejected,
     QueueFull,
 )
-from service.engine.loop import Engine
+from service.engine.loop import Engine, SilentObserver
 from service.engine.scheduler import EngineSettings
 from tests.engine.conftest import Clock
 from tests.engine.reverse_runner import EOS, FakeRunner, reversal, reverse_runner
@@ -315,6 +315,18 @@ class TestFailure:
             run(engine)
             with pytest.raises(EngineFailure):
                 future.result(timeout=0)
+
+    def test_an_observer_that_fails_keeps_no_answer_back(self) -> None:
+        """Metrics are not worth a sentence."""
+
+        class Grumbler(SilentObserver):
+            def finished(self, reason: FinishReason, source_tokens: int, target_tokens: int) -> None:
+                raise RuntimeError("no more counting")
+
+        engine = Engine([reverse_runner()], RULES, observer=Grumbler())
+        futures = engine.submit_all([Job(sentence(5)), Job(sentence(5))])
+        run(engine)
+        assert all(future.result(timeout=0).finish_reason is FinishReason.EOS for future in futures)
 
 
 class TestTelling:
