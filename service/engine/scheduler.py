@@ -291,9 +291,7 @@ class Scheduler:
         bulk = self._bulk.first() if bulk_open else None
         if line is None or bulk is None:
             return line or bulk
-        # Turns that bulk could not take, because its rows were capped, are not saved up to be taken in one go.
-        saved = self._virtual_now - self.settings.encode_budget_tokens
-        return line if line.tag <= max(bulk.tag, saved) else bulk
+        return line if line.tag <= bulk.tag else bulk
 
     def _pick(self, request: _Request, joined: list[Job]) -> Job:
         """The request's oldest job, or for bulk one of like length to the last that joined."""
