@@ -134,20 +134,9 @@ def _open_engine(
     metrics: Metrics,
     clock: Callable[[], float],
 ) -> Engine:
-    rules = bundle.rules
     return Engine(
         runners,
-        DecodingRules(
-            normalization=rules.normalization,
-            alpha=rules.alpha,
-            stop_rule=rules.stop_rule,
-            repetition_guard=rules.repetition_guard,
-            forced_end=rules.forced_end,
-            max_new_tokens=bundle.limits.max_new_tokens,
-            bos_id=bundle.special_ids.bos,
-            eos_id=bundle.special_ids.eos,
-            default_beam_size=rules.default_beam_size,
-        ),
+        DecodingRules.of(bundle),
         EngineSettings(
             max_queued_tokens=settings.max_queued_tokens,
             encode_budget_tokens=settings.encode_budget_tokens,
