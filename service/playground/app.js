@@ -25,14 +25,23 @@ async function route() {
   }
   if (current !== null && current !== view) started.get(current)?.leave?.();
   current = view;
-  if (!started.has(view)) {
+  if (await ready(view) && current === view) started.get(view).enter(hasText);
+}
+
+/** Whether the view's module is there and started; says so where it cannot be had. */
+async function ready(view) {
+  if (started.has(view)) return true;
+  try {
     const module = await LOADERS[view]();
     if (!started.has(view)) {
       started.set(view, module);
       module.start();
     }
+    return true;
+  } catch {
+    showProblem(byId(`${view}-problem`), { title: GONE, detail: "A part of this page could not be loaded." }, () => location.reload());
+    return false;
   }
-  if (current === view) started.get(view).enter(hasText);
 }
 
 const NEXT = { system: "light", light: "dark", dark: "system" };

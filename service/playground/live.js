@@ -1,31 +1,19 @@
 // Live: the running batch, as the server tells it twice a second. Numbers and slots only; the feed carries no text.
 
-import { byId, el, show, showProblem } from "./dom.js";
+import { byId, el, showProblem } from "./dom.js";
 import { drawLine } from "./heatmap.js";
 
 const INTERVAL_MS = 250;
 const HISTORY = 120;
-const TILES = [
-  ["speed", "target tokens per second"],
-  ["rows", "rows running"],
-  ["occupancy", "of the batch in use"],
-  ["queue", "segments waiting"],
-  ["requests", "requests per second"],
-  ["cache", "of lookups answered by the cache"],
-];
-
 let feed = null;
-let tiles = {};
-let engines = new Map(); // pair -> {slots, meter, said}
+const tiles = {}; // name -> {value, canvas}
+const engines = new Map(); // pair -> {slots, meter, said}
 let speeds = [];
 
 export function start() {
-  tiles = Object.fromEntries(TILES.map(([name, label]) => {
-    const value = el("b", {}, "–");
-    const canvas = name === "speed" ? el("canvas", { "aria-hidden": "true" }) : null;
-    return [name, { value, canvas, node: el("div", { class: "tile", "data-tile": name }, value, el("span", {}, label), canvas) }];
-  }));
-  show(byId("live-tiles"), Object.values(tiles).map((tile) => tile.node));
+  for (const node of document.querySelectorAll("[data-tile]")) {
+    tiles[node.dataset.tile] = { value: node.querySelector("b"), canvas: node.querySelector("canvas") };
+  }
 }
 
 export function enter() {

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 from service.app import create_app
+from service.assembly import build_parts
 from service.bundles.manifest import Bundle, Precision
 from service.engine.explainer import Explainer
 from service.engine.job import DecodingOptions, DecodingRules
@@ -19,6 +21,8 @@ from tests.bundles.fakes import sentences
 from tests.engine.reverse_runner import EOS, FakeRunner, dream
 
 PAIR = {"source": "pt", "target": "en"}
+# int8: the open attention may round one activation the other way, which moves a log-probability a little.
+DIFFERENCES = {"int8": 0.05, "fp32": 1e-4}
 TEXTS = [portuguese for portuguese, _ in sentences()[:60:5]]
 
 
@@ -31,17 +35,12 @@ async def client(
         yield found
 
 
-def open_client(settings: Settings, build: Any = None) -> Any:
-    from contextlib import asynccontextmanager
-
-    @asynccontextmanager
-    async def opened() -> AsyncIterator[httpx.AsyncClient]:
-        app = create_app(settings, **({} if build is None else {"build": build}))
-        async with app.router.lifespan_context(app):
-            async with httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://test") as client:
-                yield client
-
-    return opened()
+@asynccontextmanager
+async def open_client(settings: Settings, build: Any = build_parts) -> AsyncIterator[httpx.AsyncClient]:
+    app = create_app(settings, build=build)
+    transport = httpx.ASGITransport(app=app)
+    async with app.router.lifespan_context(app), httpx.AsyncClient(transport=transport, base_url="http://t") as client:
+        yield client
 
 
 async def ask(client: httpx.AsyncClient, path: str, **body: Any) -> dict[str, Any]:
@@ -67,7 +66,7 @@ async def test_the_graph_agrees_with_the_decoder(client: httpx.AsyncClient) -> N
     """Token by token the explain graph, too, would have chosen as greedy decoding did, as surely as it did."""
     for text in TEXTS:
         explained = await ask(client, "/v1/explain", text=text)
-        assert explained["consistency"]["largest_difference"] < 1e-3
+        assert explained["consistency"]["largest_difference"] < DIFFERENCES[explained["precision"]]
         assert explained["consistency"]["same_choices"]
         for token in explained["target_tokens"]:
             assert token["choices"][0]["id"] == token["id"]
