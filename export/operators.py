@@ -167,18 +167,26 @@ class QuantizedWeight:
 
 
 @dataclass(frozen=True)
+class Activation:
+    """How a point's values become unsigned integers: round(x / scale) + zero_point, clipped to 0 … 255."""
+
+    scale: float
+    zero_point: int
+
+
+@dataclass(frozen=True)
 class Quantization:
     """Everything that int8 needs beyond the float network; made by `export.quantize`."""
 
     weights: Mapping[str, QuantizedWeight]  # by the name of the float weight
-    activation_scales: Mapping[str, float]  # by point: the linear layer that takes the activation
+    activations: Mapping[str, Activation]  # by point: the linear layer that takes the activation
 
 
 class Int8Operators:
     """Integer matrix products, exact and therefore the same for a row alone and in a crowd; attention is ragged.
 
-    Activations are unsigned around 128 with one calibrated scale each; after a ReLU the zero point is 0, so that
-    rounding to unsigned integers is the ReLU itself, with one bit more. Only `com.microsoft` has these operators.
+    Activations are unsigned around a zero point, with one calibrated scale each; after a ReLU the zero point is 0, so
+    that rounding to unsigned integers is the ReLU itself. Only `com.microsoft` has these operators.
     """
 
     dtype: Literal["float32", "float16"] = "float32"
@@ -203,10 +211,13 @@ class Int8Operators:
         return g.node("LayerNormalization", [x, gain, bias], axis=-1, epsilon=NORM_EPSILON)
 
     def operand(self, g: GraphBuilder, point: str, x: str) -> Operand:
-        return self._quantize(g, point, x, zero_point=128)
+        to = self._quantization.activations[point]
+        inputs = [x, g.constant(to.scale, np.float32), g.constant(to.zero_point, np.uint8)]
+        return Operand(g.node("QuantizeLinear", inputs), to.scale, to.zero_point)
 
     def relu_operand(self, g: GraphBuilder, point: str, x: str) -> Operand:
-        return self._quantize(g, point, x, zero_point=0)
+        assert self._quantization.activations[point].zero_point == 0, "negative values must clip to zero"
+        return self.operand(g, point, x)
 
     def linear(self, g: GraphBuilder, name: str, x: Operand, part: Part = (0, 1), output: str | None = None) -> str:
         weight, suffix = self._quantization.weights[f"{name}.weight"], _suffix(part)
@@ -258,11 +269,6 @@ class Int8Operators:
         outputs = [f"{caches[0]}_attended", *(f"{cache}_out" for cache in caches)]
         inputs = [*new, *caches, lengths, g.constant([slots], np.int32)]  # the caches' size: a bound, the same always
         return g.nodes("GroupQueryAttention", inputs, outputs, MICROSOFT, num_heads=heads, kv_num_heads=heads)[0]
-
-    def _quantize(self, g: GraphBuilder, point: str, x: str, zero_point: int) -> Operand:
-        scale = self._quantization.activation_scales[point]
-        inputs = [x, g.constant(scale, np.float32), g.constant(zero_point, np.uint8)]
-        return Operand(g.node("QuantizeLinear", inputs), scale, zero_point)
 
     def _product(
         self, g: GraphBuilder, x: Operand, x_scale: float, weight: str, scale: str, bias: str, output: str | None

@@ -1,51 +1,83 @@
 """Static int8: which scale every activation and every weight is rounded with.
 
-Activations get one scale each, weights one per output in 7 bits: products of unsigned 8 and signed 7 bits cannot
-overflow the 16-bit sums of older processors, so that all of them compute the same integers. What flows through the
-network is seen by `export.calibrate`; the operators that use the scales are `export.operators`.
+Each has one scale. The runtime multiplies scales anew at every call, one output after the other, so that a scale per
+output would cost a sixth of a one-row step; instead the rows that a ReLU allows to be exchanged between two matrices
+are, which makes one scale fit. Products of an unsigned activation and a signed weight stay below 2^14, in 8 + 7 or
+7 + 8 bits, so that the 16-bit sums of older processors cannot overflow and all processors compute the same integers.
+What flows through the network is seen by `export.calibrate`; the operators that use the scales are `export.operators`.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
 
 from export.calibrate import Samples
 from export.network import Floats, Network
-from export.operators import Quantization, QuantizedWeight
+from export.operators import Activation, Quantization, QuantizedWeight
 
-WEIGHT_LEVELS = 63  # on either side of zero
+WEIGHT_LEVELS = 63  # on either side of zero: 7 bits, against activations of 8
+TABLE_LEVELS = 127  # the embedding is 8 bits, because its rows differ most; its activation is 7
 _MAX_VALUES = 200_000  # of a point, to choose its scale by
 _SHRINKAGES = np.linspace(1.0, 0.3, 71)
 
 
 def quantize(network: Network, samples: Samples) -> tuple[Network, Quantization]:
-    """The network as int8 runs it (biases corrected for what rounding shifts), and the integers and scales."""
-    scales = {point: activation_scale(values, is_relu=_is_relu(point)) for point, values in samples.items()}
-    weights = {name: quantize_weight(array) for name, array in linear_weights(network)}
-    weights["embedding.weight"] = quantize_embedding(network.arrays["embedding.weight"])
-    return network, Quantization(weights, scales)
+    """The network as int8 runs it, the same function as before, and its integers and scales."""
+    network, samples = equalize(network, samples)
+    activations = {point: choose_activation(point, values) for point, values in samples.items()}
+    weights = {name: quantize_weight(array, WEIGHT_LEVELS) for name, array in _linear_weights(network)}
+    weights["embedding.weight"] = quantize_weight(network.arrays["embedding.weight"], TABLE_LEVELS)
+    return network, Quantization(weights, activations)
 
 
-def _is_relu(point: str) -> bool:
-    return point.endswith("feed_forward.down")
+def equalize(network: Network, samples: Samples) -> tuple[Network, Samples]:
+    """Give all hidden units of a feed-forward layer weights of one size.
+
+    relu(x / s) s = relu(x): a unit's size may move from the matrix before the ReLU to the one after it.
+    """
+    arrays, seen, sizes = dict(network.arrays), dict(samples), dict[str, Floats]()
+    for side in ("encoder", "decoder"):
+        for i in range(network.depth(side)):
+            name = f"{network.layer(side, i)}.feed_forward"
+            if name not in sizes:  # a shared layer has many places and one size
+                sizes[name] = _unit_sizes(arrays[f"{name}.up.weight"])
+                arrays[f"{name}.up.weight"] = arrays[f"{name}.up.weight"] / sizes[name]
+                arrays[f"{name}.up.bias"] = arrays[f"{name}.up.bias"] / sizes[name]
+                arrays[f"{name}.down.weight"] = arrays[f"{name}.down.weight"] * sizes[name][:, None]
+            point = f"{side}.layers.{i}.feed_forward.down"
+            seen[point] = seen[point] / sizes[name]
+    return replace(network, arrays=arrays), seen
 
 
-def linear_weights(network: Network) -> Iterator[tuple[str, Floats]]:
+def _unit_sizes(weight: Floats) -> Floats:
+    """The largest weight of each output, [ff], relative to their mean: so activations keep their range."""
+    sizes = np.maximum(np.abs(weight).max(0), np.float32(1e-6))
+    return np.asarray(sizes / np.exp(np.log(sizes).mean()), np.float32)
+
+
+def _linear_weights(network: Network) -> Iterator[tuple[str, Floats]]:
     for name, array in network.arrays.items():
         if array.ndim == 2 and name not in ("embedding.weight", "positions.weight"):
             yield name, array
 
 
-def activation_scale(values: Floats, is_relu: bool) -> float:
+def choose_activation(point: str, values: Floats) -> Activation:
+    """Unsigned 8 bits; all of them above zero after a ReLU; half of them for the embedding, which takes 8 itself."""
+    low, high = (0, 255) if point.endswith("feed_forward.down") else (-64, 63) if point == "logits" else (-128, 127)
+    return Activation(best_scale(values, low, high), -low)
+
+
+def best_scale(values: Floats, low: int, high: int) -> float:
     """The scale that loses least in the mean of squares: clipping rare large values makes all others finer."""
     flat = values.ravel()
     flat = flat[:: -(-len(flat) // _MAX_VALUES)]
-    low, high = (0, 255) if is_relu else (-128, 127)
-    largest = float(np.abs(values).max()) or 1.0
-    clips = largest * _SHRINKAGES
-    errors = [_rounding_error(flat, clip / high, low, high) for clip in clips]
-    return float(np.float32(clips[int(np.argmin(errors))] / high))
+    if low == 0:
+        flat = np.maximum(flat, 0)
+    scales = (float(np.abs(values).max()) or 1.0) * _SHRINKAGES / high
+    errors = [_rounding_error(flat, scale, low, high) for scale in scales]
+    # Four digits: what another machine sums in another order must not change the bundle.
+    return float(np.float32(f"{scales[int(np.argmin(errors))]:.4g}"))
 
 
 def _rounding_error(values: Floats, scale: float, low: int, high: int) -> float:
@@ -53,18 +85,6 @@ def _rounding_error(values: Floats, scale: float, low: int, high: int) -> float:
     return float(np.square(rounded - values, dtype=np.float64).sum())
 
 
-def quantize_weight(weight: Floats) -> QuantizedWeight:
-    """[in, out]: one scale per output."""
-    scale = (np.abs(weight).max(0) / WEIGHT_LEVELS).astype(np.float32)
-    return QuantizedWeight(_to_integers(weight, scale), scale)
-
-
-def quantize_embedding(table: Floats) -> QuantizedWeight:
-    """[V, d]: one scale per token, which is an output of the last product and a row on the way in."""
-    scale = (np.abs(table).max(1) / WEIGHT_LEVELS).astype(np.float32)
-    return QuantizedWeight(_to_integers(table, scale[:, None]), scale)
-
-
-def _to_integers(weight: Floats, scale: Floats) -> npt.NDArray[np.int8]:
-    safe = np.where(scale == 0, np.float32(1), scale)
-    return np.clip(np.rint(weight / safe), -WEIGHT_LEVELS, WEIGHT_LEVELS).astype(np.int8)
+def quantize_weight(weight: Floats, levels: int) -> QuantizedWeight:
+    scale = np.float32(best_scale(weight, -levels, levels))
+    return QuantizedWeight(np.clip(np.rint(weight / scale), -levels, levels).astype(np.int8), np.array(scale))
