@@ -10,7 +10,7 @@ PAIR ?= pt-en
 RUN ?= runs/$(PAIR)
 TRAIN_OPTIONS ?=
 
-.PHONY: help serve test lint types unit format train bench soak demo-metrics deploy-checks clean
+.PHONY: help serve test lint types unit format train bench soak screenshots demo-metrics deploy-checks clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -63,6 +63,9 @@ deploy-checks: $(DEV)/.ready  ## build and run the image, lint the manifests, re
 	deploy/check_image.sh
 	deploy/lint.sh
 	$(DEV)/bin/python -m deploy.demo.rolling
+
+screenshots: $(DEV)/.ready  ## take the README's pictures of the page again, with the embedded bundles
+	$(DEV)/bin/python docs/screenshots.py
 
 soak: $(DEV)/.ready  ## 200 clients for 60 s, every answer compared with the lonely one
 	$(DEV)/bin/python -m tests.api.soak --seconds 60

@@ -15,13 +15,12 @@ from starlette.responses import Response
 
 from service.api import schemas
 from service.api.connection import while_connected
-from service.api.context import rooms_of
+from service.api.context import record_in, rooms_of
 from service.api.native import REFUSALS, UsesCaller, document_refusals
 from service.api.schemas import LanguageCode, finite
-from service.api.work import Order, note
 from service.engine.explainer import BeamTree
 from service.errors import NotFound
-from service.translation.contract import AUTO, TranslationOptions
+from service.translation.contract import AUTO
 from service.translation.explain import Explained, ExplainedToken, ExplainOptions, Floats, NumbersOf
 
 router = APIRouter(prefix="/v1", tags=["native"])
@@ -125,7 +124,8 @@ async def post_explain(body: ExplainRequest, request: Request, caller: UsesCalle
     rooms = rooms_of(request)
     if rooms.explanations is None:
         raise NotFound("This server explains nothing.")
-    note(request, Order([body.text], body.source, body.target, TranslationOptions()))
+    # Not noted as a translation: its time would not be one of theirs.
+    record_in(request.scope).num_characters = len(body.text)
     options = ExplainOptions(
         segment=body.segment,
         beam_size=body.beam_size,

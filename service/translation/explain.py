@@ -7,7 +7,9 @@ explanation is computed at a time and few wait for it, so that looking never tak
 import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from threading import BoundedSemaphore
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -149,8 +151,9 @@ class Explanations:
         self._translator, self._open, self._clock = translator, open_explainer, clock
         self._timeout_seconds = timeout_seconds
         self._explainers: WeakKeyDictionary[Served[Tokenizer], Explainer] = WeakKeyDictionary()
-        self._turn = asyncio.Lock()
-        self._num_waiting = 0
+        # One thread, so that callers who leave cannot make several explanations run at one time.
+        self._worker = ThreadPoolExecutor(1, "explain")
+        self._places = BoundedSemaphore(_MAX_WAITING)
 
     async def explain(
         self, text: str, source: str, target: str, options: ExplainOptions, tenant: str = ""
@@ -171,14 +174,11 @@ class Explanations:
             raise refusal(error) from error
 
     async def _in_turn(self, planned: TextWork, decoded: _Decoded, options: ExplainOptions) -> Explained:
-        if self._num_waiting >= _MAX_WAITING:
+        if not self._places.acquire(blocking=False):
             raise errors.QueueFull("Others are being explained something; try again in a moment.", 1.0)
-        self._num_waiting += 1
-        try:
-            async with self._turn:
-                return await asyncio.to_thread(self._explain, planned, decoded, options)
-        finally:
-            self._num_waiting -= 1
+        work = self._worker.submit(self._explain, planned, decoded, options)
+        work.add_done_callback(lambda _: self._places.release())
+        return await asyncio.wrap_future(work)
 
     def _explain(self, planned: TextWork, decoded: _Decoded, options: ExplainOptions) -> Explained:
         """On a thread: the graph's pass, the tree, and both put into words."""
