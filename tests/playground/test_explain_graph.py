@@ -154,7 +154,8 @@ class Weights:
     def embed(self, ids: tuple[int, ...], d_model: int) -> np.ndarray:
         rows = np.array(ids)
         if "embedding" in self.arrays:  # integers, whose scale holds sqrt(d)
-            return self.arrays["embedding"][rows] * self.arrays["embedding.scale"][rows]
+            scale = self.arrays["embedding.scale"]
+            return self.arrays["embedding"][rows] * (scale[rows] if scale.ndim else scale)
         return self.arrays["embedding.weight"][rows] * np.float32(math.sqrt(d_model))
 
     def norm(self, name: str, x: np.ndarray) -> np.ndarray:

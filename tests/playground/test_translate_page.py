@@ -73,6 +73,18 @@ def test_swap_turns_languages_and_texts(open_page: OpenPage, url: str) -> None:
     expect(page.get_by_label("Text to translate")).to_have_value(TEXT)
 
 
+def test_copy_and_clear(open_page: OpenPage, url: str) -> None:
+    """The two things one does with a translation."""
+    page = open_page(at(url, TEXT))
+    expect(output(page)).to_have_text(TEXT)
+    page.locator("#copy").click()
+    expect(page.locator("#copy")).to_have_text("Copied")
+    page.get_by_role("button", name="Clear").click()
+    expect(page.get_by_label("Text to translate")).to_have_value("")
+    expect(output(page)).to_have_text("The translation appears here, word by word.")
+    assert "porta" not in page.url
+
+
 def test_alternatives_are_listed_with_their_scores(open_page: OpenPage, url: str) -> None:
     """A beam of four, three shown: the best in the pane and two others below."""
     page = open_page(at(url, TEXT))
@@ -156,6 +168,17 @@ def test_a_busy_server_is_told_and_asked_again(open_page: OpenPage, watched: Wat
         expect(page.get_by_role("alert").first).to_contain_text("The server is busy")
         expect(output(page)).to_have_text(TEXT)
         expect(page.locator("#problem")).to_be_hidden()
+
+
+def test_a_real_refusal_is_shown_as_one(open_page: OpenPage, watched: Watched, tmp_path: Path) -> None:
+    """The server's own limit of requests, its own sentence, its own time to wait."""
+    watched.refusals_expected = True
+    with serving(Runners().build, bundles=write_bundles(tmp_path, "copy"), requests_per_minute=1) as url:
+        page = open_page(at(url, TEXT))
+        expect(output(page)).to_have_text(TEXT)
+        page.get_by_role("button", name="Translate", exact=True).click()
+        expect(page.get_by_role("alert").first).to_contain_text("The server is busy")
+        expect(page.get_by_role("alert").first).to_contain_text("Trying again in")
 
 
 def refuse_once() -> Any:
