@@ -19,7 +19,7 @@ class Behavior:
 
     min_replicas: int
     max_replicas: int
-    target_tokens: float  # in flight, per replica
+    target_demand: float  # source tokens per second, per replica
     target_wait_seconds: float
     up_percent: int = 100
     up_pods: int = 2
@@ -29,9 +29,9 @@ class Behavior:
     down_window_seconds: int = 300
 
 
-def wish(replicas: int, behavior: Behavior, tokens_per_replica: float, wait_seconds: float) -> int:
+def wish(replicas: int, behavior: Behavior, demand_per_replica: float, wait_seconds: float) -> int:
     """What the metrics alone ask for."""
-    ratios = (tokens_per_replica / behavior.target_tokens, wait_seconds / behavior.target_wait_seconds)
+    ratios = (demand_per_replica / behavior.target_demand, wait_seconds / behavior.target_wait_seconds)
     wishes = [replicas if abs(ratio - 1) <= TOLERANCE else math.ceil(replicas * ratio) for ratio in ratios]
     return min(max(*wishes, behavior.min_replicas), behavior.max_replicas)
 
@@ -43,9 +43,9 @@ class Autoscaler:
     _wishes: deque[tuple[float, int]] = field(default_factory=deque)  # when, and how many
     _changes: deque[tuple[float, int]] = field(default_factory=deque)  # when, and by how many
 
-    def sync(self, now: float, tokens_per_replica: float, wait_seconds: float) -> int:
+    def sync(self, now: float, demand_per_replica: float, wait_seconds: float) -> int:
         """Decide, `SYNC_SECONDS` after the last time; returns the replicas from now on."""
-        wanted = wish(self.replicas, self.behavior, tokens_per_replica, wait_seconds)
+        wanted = wish(self.replicas, self.behavior, demand_per_replica, wait_seconds)
         self._wishes.append((now, wanted))
         while self._wishes[0][0] < now - self.behavior.down_window_seconds:
             self._wishes.popleft()

@@ -8,6 +8,7 @@ import argparse
 import json
 import math
 import random
+from collections import deque
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import pairwise
@@ -20,6 +21,7 @@ HERE = Path(__file__).parent
 MEASURED = HERE / "measured.json"
 DAY_SECONDS = 24 * 3600
 START_SECONDS = 20  # from the autoscaler's decision to a replica that is ready
+DRAIN_SECONDS = 30  # as in the recording rule pod:dragoman_token_demand:rate1m
 MAX_QUEUED_TOKENS = 32_768  # of each replica: the setting's default
 LOADS = (0.05, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 0.95)
 
@@ -112,6 +114,7 @@ class Day:
 def play_day(measured: Measured, behavior: Behavior, loops: int, demand: Demand) -> Day:
     answers, day = curve(measured), Day()
     scaler = Autoscaler(behavior, behavior.min_replicas)
+    served = deque[float](maxlen=60)  # tokens per second of the last minute, as the recording rule sees it
     ready, starting, backlog = float(behavior.min_replicas), [], 0.0  # replicas; when the next are ready; requests
     for second in range(DAY_SECONDS):
         starting, ready = _start(starting, ready, second)
@@ -121,15 +124,16 @@ def play_day(measured: Measured, behavior: Behavior, loops: int, demand: Demand)
         day.refused += max(0.0, backlog - room)
         backlog = min(backlog, room)
         load = min(0.95, rate / capacity) if not backlog else 0.95
-        seconds, tokens = answers.at(load)
+        seconds, _ = answers.at(load)
         queue = backlog / capacity
         day.rates.append(rate)
         day.waits.append(seconds + queue)
         day.queues.append(queue)
         day.replicas.append(int(ready))
+        served.append(min(rate, capacity) * measured.source_tokens)
         if second % SYNC_SECONDS == 0:
-            held = tokens * loops + backlog * measured.source_tokens / ready
-            wanted = scaler.sync(second, held, queue)
+            asked = sum(served) / len(served) + backlog * measured.source_tokens / DRAIN_SECONDS
+            wanted = scaler.sync(second, asked / ready, queue)
             pending = int(ready) + len(starting)
             starting += [second + START_SECONDS] * max(0, wanted - pending)
             ready = min(ready, float(wanted))
@@ -168,13 +172,13 @@ def draw(day: Day, behavior: Behavior, out: Path, caption: str) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=HERE / "day.png")
-    parser.add_argument("--target-tokens", type=float, default=None, help="per replica; by default the autoscaler's")
+    parser.add_argument("--target", type=float, default=None, help="tokens per second and replica")
     arguments = parser.parse_args()
     from deploy.grafana.panels import TARGET_TOKENS_PER_REPLICA
 
     measured, loops = read_measured(), 2
     one = curve(measured)
-    behavior = Behavior(2, 20, arguments.target_tokens or TARGET_TOKENS_PER_REPLICA, 0.5)
+    behavior = Behavior(2, 20, arguments.target or TARGET_TOKENS_PER_REPLICA, 0.5)
     per_replica = loops * one.saturation
     day = play_day(measured, behavior, loops, Demand(0.8 * per_replica, 5 * per_replica, 5 * per_replica))
     caption = f"{measured.model}; a replica with {loops} CPUs answers at most {per_replica:.0f} requests per second"

@@ -18,9 +18,9 @@ def replicas_for(rate: float, one: Curve) -> int:
     return math.ceil(rate / (CPUS * one.saturation * GOOD_LOAD)) + 1
 
 
-def good_tokens(one: Curve) -> int:
-    """Tokens in flight of a replica at the good load: the autoscaler's target."""
-    return round(CPUS * one.at(GOOD_LOAD)[1])
+def good_demand(measured: Measured) -> float:
+    """Source tokens per second of a replica at the good load: the autoscaler's target."""
+    return CPUS * GOOD_LOAD * curve(measured).saturation * measured.source_tokens
 
 
 def table(measured: Measured) -> str:
@@ -40,7 +40,10 @@ def table(measured: Measured) -> str:
     for rate in RATES:
         count = replicas_for(rate, one)
         lines.append(f"| {rate:,} | {count:,} | {count * CPUS:,} |")
-    lines += ["", f"Tokens in flight at {GOOD_LOAD:.0%}, the autoscaler's target: {good_tokens(one)}."]
+    lines += [
+        "",
+        f"Source tokens per second at {GOOD_LOAD:.0%}, the autoscaler's target: {good_demand(measured):,.0f}.",
+    ]
     return "\n".join(lines) + "\n"
 
 

@@ -7,9 +7,11 @@ and of the rules must return data; then the dashboard is drawn from it. Exits wi
 import argparse
 import asyncio
 import csv
+import json
 import sys
 import tempfile
 import time
+import urllib.request
 from pathlib import Path
 
 import yaml
@@ -29,10 +31,17 @@ def sentences(language: str = "pt") -> list[str]:
         return [row[language] for row in csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE)]
 
 
-def traffic() -> list[Body]:
+def served_pair(port: int) -> tuple[str, str]:
+    """The first pair that the server translates."""
+    with urllib.request.urlopen(f"http://{LOOPBACK}:{port}/v1/languages", timeout=10) as answer:
+        pair = json.load(answer)["pairs"][0]
+    return pair["source"], pair["target"]
+
+
+def traffic(source: str, target: str) -> list[Body]:
     """One-line requests, some with a beam, some small documents, some asked for again and again."""
-    lines = sentences()
-    asked: list[Body] = [{"text": line, "source": "pt", "target": "en"} for line in lines]
+    lines = sentences(source)
+    asked: list[Body] = [{"text": line, "source": source, "target": target} for line in lines]
     asked += [{**body, "beam_size": 4} for body in asked[::8]]
     asked += [
         {"text": "\n".join(lines[at : at + 12]), "source": "pt", "target": "en"} for at in range(0, len(lines), 12)
@@ -44,10 +53,12 @@ async def put_traffic(port: int, rate: float, seconds: float) -> Report:
     def go_on(report: Report, elapsed: float) -> bool:
         return elapsed < seconds
 
-    bad: list[Body] = [{"text": "a", "source": "pt", "target": "xx"}, {"text": "a"}]
-    official: list[Body] = [{"text": [line], "source_lang": "PT", "target_lang": "EN-US"} for line in sentences()[:50]]
+    source, target = served_pair(port)
+    bad: list[Body] = [{"text": "a", "source": source, "target": "xx"}, {"text": "a"}]
+    languages = {"source_lang": source.upper(), "target_lang": target.upper()}
+    official: list[Body] = [{"text": [line], **languages} for line in sentences(source)[:50]]
     async with asyncio.TaskGroup() as group:
-        native = group.create_task(put_load(port, traffic(), rate, go_on))
+        native = group.create_task(put_load(port, traffic(source, target), rate, go_on))
         group.create_task(put_load(port, official, rate / 10, go_on, seed=1, path="/v2/translate"))
         group.create_task(put_load(port, bad, rate / 50, go_on, seed=2))
     return native.result()
@@ -65,9 +76,11 @@ def write_config(work: Path, port: int) -> Path:
     return path
 
 
-def demonstrate(work: Path, seconds: float, rate: float) -> tuple[dict[Query, Series], list[str], Report, float]:
+def demonstrate(
+    work: Path, seconds: float, rate: float, bundles: Path
+) -> tuple[dict[Query, Series], list[str], Report, float]:
     """Every query's series, the empty ones, the load's report, and when it began."""
-    with serving(work) as port, prometheus(write_config(work, port), work) as url:
+    with serving(work, bundles=bundles) as port, prometheus(write_config(work, port), work) as url:
         start = time.time()
         report = asyncio.run(put_traffic(port, rate, seconds))
         found, empty = evaluate(Prometheus(url), start, time.time(), RATE_INTERVAL)
@@ -78,13 +91,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=45.0)
     parser.add_argument("--rate", type=float, default=20.0, help="requests per second")
+    parser.add_argument("--bundles", type=Path, help="by default the embedded ones")
     parser.add_argument("--out", type=Path, default=ROOT / "build" / "dashboard.png")
     arguments = parser.parse_args()
     if missing := missing_tools("prometheus"):
         sys.exit(f"missing: {', '.join(missing)} (Debian: apt install prometheus)")
     with tempfile.TemporaryDirectory() as folder:
-        found, empty, report, start = demonstrate(Path(folder), arguments.seconds, arguments.rate)
-        names = ", ".join(sorted(path.name for path in any_bundles(Path(folder)).iterdir()))
+        bundles = arguments.bundles or any_bundles(Path(folder))
+        found, empty, report, start = demonstrate(Path(folder), arguments.seconds, arguments.rate, bundles)
+        names = ", ".join(sorted(path.name for path in bundles.iterdir()))
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
     caption = f"{report.num_requests} requests in {arguments.seconds:.0f} s on bundles {names}, seconds since the start"
     draw(found, start, arguments.out, caption)

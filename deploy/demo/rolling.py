@@ -15,7 +15,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from deploy.demo.__main__ import sentences
+from deploy.demo.__main__ import sentences, served_pair
 from deploy.demo.load import LOOPBACK, Report, put_load
 from deploy.demo.processes import ROOT, any_bundles, ending, free_port, missing_tools, start_server, wait_until_answers
 
@@ -89,7 +89,8 @@ async def restart_in_turn(replicas: list[Replica], proxy: Proxy, done: asyncio.E
 async def roll(replicas: list[Replica], proxy: Proxy, num_requests: int, rate: float) -> tuple[Report, int, list[int]]:
     for replica in replicas:
         await proxy.wait_until_up(replica.name)
-    bodies = [{"text": line, "source": "pt", "target": "en"} for line in sentences()]
+    source, target = served_pair(proxy.port)
+    bodies = [{"text": line, "source": source, "target": target} for line in sentences(source)]
     done = asyncio.Event()
     restarts = asyncio.create_task(restart_in_turn(replicas, proxy, done))
 

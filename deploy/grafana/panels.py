@@ -5,8 +5,8 @@ A query names its unit's plain base (seconds, bytes, ratios); `@` stands for the
 
 from dataclasses import dataclass
 
-# The tokens in flight that one replica holds well; the autoscaler's target, from deploy/capacity.
-TARGET_TOKENS_PER_REPLICA = 1200
+# Source tokens per second that one replica does well; the autoscaler's target, from deploy/capacity.
+TARGET_TOKENS_PER_REPLICA = 6000
 
 
 @dataclass(frozen=True)
@@ -212,20 +212,27 @@ CAPACITY = Row(
     (
         Panel(
             "Replicas, now and wanted",
-            "Replicas that answer; and how many the autoscaler's first metric asks for (tokens in flight, over "
-            f"{TARGET_TOKENS_PER_REPLICA} for each).",
+            "Replicas that answer; and how many the autoscaler's first metric asks for (token demand, over "
+            f"{TARGET_TOKENS_PER_REPLICA:,} per second for each).",
             "short",
             (
                 ("count(up{@} == 1)", "now"),
-                (f"ceil(sum(pod:dragoman_tokens_in_flight:sum{{@}}) / {TARGET_TOKENS_PER_REPLICA})", "wanted"),
+                (f"ceil(sum(pod:dragoman_token_demand:rate1m{{@}}) / {TARGET_TOKENS_PER_REPLICA})", "wanted"),
             ),
         ),
         Panel(
+            "Token demand per replica",
+            "Source tokens translated per second, plus those waiting, as if done within 30 s. The line is the "
+            "autoscaler's target.",
+            "short",
+            (("pod:dragoman_token_demand:rate1m{@}", "{{instance}}"),),
+            threshold=float(TARGET_TOKENS_PER_REPLICA),
+        ),
+        Panel(
             "Tokens in flight per replica",
-            "Tokens being decoded plus tokens waiting. The line is the autoscaler's target.",
+            "Tokens being decoded plus tokens waiting: what a replica holds at one moment. Grows faster than the load.",
             "short",
             (("pod:dragoman_tokens_in_flight:sum{@}", "{{instance}}"),),
-            threshold=float(TARGET_TOKENS_PER_REPLICA),
         ),
         Panel(
             "Busy loops",

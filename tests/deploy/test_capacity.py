@@ -9,11 +9,12 @@ from deploy.capacity import page
 from deploy.capacity.autoscaler import SYNC_SECONDS, Autoscaler, Behavior, wish
 from deploy.capacity.day import Demand, Measured, curve, play_day, read_measured
 from deploy.capacity.replica import Costs, Segment, simulate
+from deploy.grafana.panels import TARGET_TOKENS_PER_REPLICA
 from tests.deploy.manifests import KUBERNETES
 
 # A step takes 1 and 0.5 for each row, an encoder run 2 and 0.1 for each token.
 COSTS = Costs(steps=((1, 1.5), (3, 2.5)), encodings=((10, 3.0), (20, 4.0)), request=10.0)
-BEHAVIOR = Behavior(min_replicas=2, max_replicas=20, target_tokens=100, target_wait_seconds=0.5)
+BEHAVIOR = Behavior(min_replicas=2, max_replicas=20, target_demand=100, target_wait_seconds=0.5)
 HPA = KUBERNETES / "components" / "hpa" / "horizontalpodautoscaler.yaml"
 
 
@@ -47,10 +48,10 @@ def test_encoding_is_spread_over_steps() -> None:
 
 def test_the_autoscaler_ignores_small_changes() -> None:
     """Within a tenth of the target nothing happens."""
-    assert wish(4, BEHAVIOR, tokens_per_replica=109, wait_seconds=0.5) == 4
-    assert wish(4, BEHAVIOR, tokens_per_replica=120, wait_seconds=0.5) == 5
-    assert wish(4, BEHAVIOR, tokens_per_replica=10, wait_seconds=0.0) == 2
-    assert wish(4, BEHAVIOR, tokens_per_replica=100, wait_seconds=60.0) == 20
+    assert wish(4, BEHAVIOR, demand_per_replica=109, wait_seconds=0.5) == 4
+    assert wish(4, BEHAVIOR, demand_per_replica=120, wait_seconds=0.5) == 5
+    assert wish(4, BEHAVIOR, demand_per_replica=10, wait_seconds=0.0) == 2
+    assert wish(4, BEHAVIOR, demand_per_replica=100, wait_seconds=60.0) == 20
 
 
 def test_it_doubles_at_most_every_half_minute() -> None:
@@ -101,7 +102,7 @@ def test_more_load_is_more_waiting(quick: Measured) -> None:
 def test_a_day_scales_up_and_down_again(quick: Measured) -> None:
     """The spike is served, and paid for only as long as it lasts."""
     one = curve(quick)
-    target = 2 * one.at(0.65)[1]
+    target = 2 * 0.65 * one.saturation * quick.source_tokens
     night = one.saturation
     day = play_day(quick, Behavior(2, 20, target, 0.5), 2, Demand(night, 8 * night, 8 * night))
     assert day.replicas[4 * 3600] == 2
@@ -109,6 +110,11 @@ def test_a_day_scales_up_and_down_again(quick: Measured) -> None:
     assert day.replicas[-1] == 2
     assert 0 < day.refused < 0.01 * sum(day.rates)  # in its first seconds more arrives than the queues hold
     assert day.waits[-1] < 1
+
+
+def test_the_target_is_what_was_measured() -> None:
+    """The autoscaler and the dashboard aim at what a replica here does well."""
+    assert pytest.approx(page.good_demand(read_measured()), rel=0.1) == TARGET_TOKENS_PER_REPLICA
 
 
 def test_the_page_has_the_measured_figures() -> None:

@@ -3,6 +3,7 @@
 import re
 import shutil
 import subprocess
+from functools import lru_cache
 from pathlib import Path
 
 import pytest
@@ -24,14 +25,15 @@ def promtool(*arguments: object) -> None:
     assert answer.returncode == 0, answer.stdout + answer.stderr
 
 
-def known_series() -> set[str]:
+@lru_cache
+def known_series() -> frozenset[str]:
     """Every name that a query may use: what the server exposes, what the rules record, and Prometheus's own."""
     metrics = Metrics()
     metrics.observer("pt-en")
     metrics.set_bundles([("pt-en", "pt-en", "1", "int8")])
     exposed = re.findall(r"^([a-zA-Z_]\w*)[{ ]", metrics.exposition("")[0].decode(), re.MULTILINE)
     gauges = {row.name for row in metrics.describe() if row.kind == "gauge"}  # some have no child without an engine
-    return {*exposed, *gauges, *OF_PROMETHEUS, *(rule["record"] for rule in rules("record"))}
+    return frozenset({*exposed, *gauges, *OF_PROMETHEUS, *(rule["record"] for rule in rules("record"))})
 
 
 def names_in(expression: str) -> set[str]:

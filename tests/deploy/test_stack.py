@@ -9,7 +9,7 @@ import pytest
 
 from deploy.demo.__main__ import demonstrate
 from deploy.demo.drawing import draw
-from deploy.demo.processes import missing_tools
+from deploy.demo.processes import any_bundles, missing_tools
 from service.api.keys import KeyRing, digest
 from service.bundles.catalog import ReloadReport
 from service.reload import Reloader
@@ -24,7 +24,7 @@ NO_PROMETHEUS = "prometheus is not installed (Debian: apt install prometheus)"
 def test_every_panel_rule_and_alert_has_data_under_load(tmp_path: Path) -> None:
     """A real Prometheus, a real server: an expression that returns nothing here returns nothing in an incident."""
     with tempfile.TemporaryDirectory() as folder:
-        found, empty, report, start = demonstrate(Path(folder), LOAD_SECONDS, RATE)
+        found, empty, report, start = demonstrate(Path(folder), LOAD_SECONDS, RATE, any_bundles(Path(folder)))
     assert set(report.statuses) == {200}
     assert not empty
     draw(found, start, tmp_path / "dashboard.png", "test")
