@@ -22,7 +22,7 @@ from tests.engine.reverse_runner import EOS, FakeRunner, dream
 
 PAIR = {"source": "pt", "target": "en"}
 # int8: the open attention may round one activation the other way, which moves a log-probability a little.
-DIFFERENCES = {"int8": 0.05, "fp32": 1e-4}
+DIFFERENCES = {"int8": 0.1, "fp32": 1e-4}
 TEXTS = [portuguese for portuguese, _ in sentences()[:60:5]]
 
 
