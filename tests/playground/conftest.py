@@ -14,6 +14,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from playwright.sync_api import sync_playwright
 
 from service.app import create_app
 from service.assembly import build_parts
@@ -21,7 +22,6 @@ from service.bundles.manifest import Bundle
 from service.settings import Settings
 from tests.api.conftest import RunningServer
 
-playwright = pytest.importorskip("playwright.sync_api", reason="the playground is tested with playwright")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 ARGUMENTS = (
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
@@ -63,7 +63,7 @@ def browser() -> Iterator[Any]:
     """One for each file: while playwright runs, its loop is the thread's, and no asynchronous test could have one."""
     if CHROMIUM is None:
         pytest.skip("no Chromium on this machine: `apt-get install chromium` to test the playground")
-    with playwright.sync_playwright() as driver:
+    with sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=CHROMIUM, args=list(ARGUMENTS))
         yield browser
         browser.close()
