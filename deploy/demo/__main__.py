@@ -43,9 +43,8 @@ def traffic(source: str, target: str) -> list[Body]:
     lines = sentences(source)
     asked: list[Body] = [{"text": line, "source": source, "target": target} for line in lines]
     asked += [{**body, "beam_size": 4} for body in asked[::8]]
-    asked += [
-        {"text": "\n".join(lines[at : at + 12]), "source": "pt", "target": "en"} for at in range(0, len(lines), 12)
-    ]
+    documents = ["\n".join(lines[at : at + 12]) for at in range(0, len(lines), 12)]
+    asked += [{"text": document, "source": source, "target": target} for document in documents]
     return asked + asked[:3] * 20
 
 

@@ -70,7 +70,7 @@ def _draw_panel(axes: Axes, panel: dict[str, Any], found: dict[Query, Series], s
     for limit in limits:
         if limit < 3 * top:  # one that is far away would flatten the curves
             axes.axhline(limit, color="red", linestyle="--", linewidth=0.8)
-    axes.set_ylim(bottom=0)
+    axes.set_ylim(0, 1.1 * axes.get_ylim()[1])
     axes.set_title(panel["title"], fontsize=10, loc="left")
     axes.tick_params(labelsize=8)
     axes.grid(alpha=0.25)
