@@ -35,8 +35,13 @@ Translate = Callable[[Sequence[str], int], list[str]]
 Work = Callable[[], object]
 
 
+def encode(tokenizer: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
+    # A batch of one would start SentencePiece's threads, for both of us.
+    return [tokenizer.encode(texts[0])] if len(texts) == 1 else tokenizer.encode_batch(texts)
+
+
 class Ours:
-    """The engine on one runner; whole files are submitted sorted by length, as `dragoman translate` does."""
+    """The engine on one runner; a file is submitted longest first, so that the batch does not end in one long row."""
 
     def __init__(self, bundle: Bundle, tokenizer: Tokenizer, rows: int) -> None:
         self._tokenizer = tokenizer
@@ -45,8 +50,8 @@ class Ours:
         self._engine = Engine([runner], DecodingRules.of(bundle), settings)
 
     def translate(self, texts: Sequence[str], beam_size: int) -> list[str]:
-        sources = self._tokenizer.encode_batch(texts)
-        order = sorted(range(len(texts)), key=lambda i: len(sources[i]))
+        sources = encode(self._tokenizer, texts)
+        order = sorted(range(len(texts)), key=lambda i: -len(sources[i]))
         options = DecodingOptions(beam_size, max_new_tokens=MAX_TOKENS)
         jobs = {i: Job([*sources[i], EOS_ID], options, request="bench") for i in order}
         self._engine.submit_all(list(jobs.values()))
@@ -68,7 +73,7 @@ class Theirs:
         )
 
     def translate(self, texts: Sequence[str], beam_size: int) -> list[str]:
-        sources = [[self._names[i] for i in ids] + ["</s>"] for ids in self._tokenizer.encode_batch(texts)]
+        sources = [[self._names[i] for i in ids] + ["</s>"] for ids in encode(self._tokenizer, texts)]
         results = self._translator.translate_batch(
             sources, beam_size=beam_size, max_batch_size=self._batch, max_decoding_length=MAX_TOKENS
         )

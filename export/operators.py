@@ -6,6 +6,7 @@ Where the int8 scales come from is left to `export.quantize`.
 Shapes: rows of the decoder's batch, B sentences of S tokens in the encoder, d = d_model, H heads of dh = d / H.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, Protocol
@@ -15,7 +16,7 @@ import numpy.typing as npt
 from onnx import TensorProto
 
 from export.builder import MICROSOFT, GraphBuilder
-from export.network import Floats, Network
+from export.network import Network
 from service.bundles.manifest import Limits, StateKind, StateTensor
 
 NORM_EPSILON = 1e-5
@@ -160,10 +161,10 @@ class FloatOperators:
 
 @dataclass(frozen=True)
 class QuantizedWeight:
-    """integers [in, out] (the embedding: [V, d]); times scale (one, or one per output) they are the weights."""
+    """integers [in, out] (the embedding: [V, d]); times their scale they are the weights."""
 
     integers: npt.NDArray[np.int8]
-    scale: Floats
+    scale: float
 
 
 @dataclass(frozen=True)
@@ -195,13 +196,9 @@ class Int8Operators:
         self.network, self._quantization, self._limits = network, quantization, limits
 
     def embed(self, g: GraphBuilder, tokens: str) -> str:
-        weight = self._quantization.weights["embedding.weight"]
-        integers = g.node("Gather", [g.weight("embedding", weight.integers), tokens])
-        if weight.scale.ndim:
-            scale = g.node("Gather", [g.weight("embedding.scale", self._embedding_scale()[:, None]), tokens])
-        else:
-            scale = g.weight("embedding.scale", self._embedding_scale())
-        return g.node("Mul", [g.node("Cast", [integers], to=TensorProto.FLOAT), scale])
+        table = g.weight("embedding", self._quantization.weights["embedding.weight"].integers)
+        scale = g.constant(self._embedding_scale(), np.float32)
+        return g.node("DequantizeLinear", [g.node("Gather", [table, tokens]), scale])
 
     def positions(self, g: GraphBuilder, length: int) -> str:
         return g.weight("positions.weight", self.network.arrays["positions.weight"][:length])
@@ -222,17 +219,15 @@ class Int8Operators:
     def linear(self, g: GraphBuilder, name: str, x: Operand, part: Part = (0, 1), output: str | None = None) -> str:
         weight, suffix = self._quantization.weights[f"{name}.weight"], _suffix(part)
         integers = g.weight(f"{name}.weight{suffix}", _columns(weight.integers, part))
-        scale = _columns(weight.scale, part) if weight.scale.ndim else weight.scale
         bias = g.weight(f"{name}.bias{suffix}", _columns(self.network.arrays[f"{name}.bias"], part))
-        return self._product(g, x, x.scale, integers, g.weight(f"{name}.scale{suffix}", scale), bias, output)
+        return self._product(g, x, x.scale, integers, g.constant(weight.scale, np.float32), bias, output)
 
     def logits(self, g: GraphBuilder, x: Operand) -> str:
         # One table serves both ends: the runtime transposes it once, when it loads the graph.
-        table = g.weight("embedding", self._quantization.weights["embedding.weight"].integers)
-        transposed = g.node("Transpose", [table], perm=[1, 0])  # [d, V]
-        scale = g.weight("embedding.output_scale", self._embedding_scale())
-        shrunk = x.scale / float(np.sqrt(self.network.architecture.d_model))  # undoes what the table's scale holds
-        return self._product(g, x, shrunk, transposed, scale, "", None)  # [rows, 1, V]
+        weight = self._quantization.weights["embedding.weight"]
+        transposed = g.node("Transpose", [g.weight("embedding", weight.integers)], perm=[1, 0])  # [d, V]
+        scale = g.constant(weight.scale, np.float32)
+        return self._product(g, x, x.scale, transposed, scale, "", None)  # [rows, 1, V]
 
     def encoder_attention(self, g: GraphBuilder, query: str, key: str, value: str) -> str:
         heads = self.network.architecture.num_heads  # no mask: a batch has sources of one length
@@ -278,6 +273,6 @@ class Int8Operators:
         names: int | list[str] = 1 if output is None else [output]
         return g.nodes("MatMulIntegerToFloat", inputs, names, MICROSOFT)[0]
 
-    def _embedding_scale(self) -> Floats:
-        scale = self._quantization.weights["embedding.weight"].scale
-        return np.asarray(scale * np.sqrt(self.network.architecture.d_model), np.float32)
+    def _embedding_scale(self) -> float:
+        """Of the rows as they enter the network: times sqrt(d_model)."""
+        return self._quantization.weights["embedding.weight"].scale * math.sqrt(self.network.architecture.d_model)

@@ -86,5 +86,6 @@ def _rounding_error(values: Floats, scale: float, low: int, high: int) -> float:
 
 
 def quantize_weight(weight: Floats, levels: int) -> QuantizedWeight:
-    scale = np.float32(best_scale(weight, -levels, levels))
-    return QuantizedWeight(np.clip(np.rint(weight / scale), -levels, levels).astype(np.int8), np.array(scale))
+    scale = best_scale(weight, -levels, levels)
+    integers = np.clip(np.rint(weight / np.float32(scale)), -levels, levels).astype(np.int8)
+    return QuantizedWeight(integers, scale)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +25,7 @@ Device = Literal["cpu", "cuda"]
 Ints = npt.NDArray[np.int64]
 _CUDA, _CPU = "CUDAExecutionProvider", "CPUExecutionProvider"
 _ENCODE_TOKENS = 256  # of one encoder run: more is no faster, and pushes its activations out of the cache
-_MAX_BINDINGS = 512  # of one runner; a batch that grows to 128 rows under two beam sizes needs half of them
+_MAX_SHAPES = 512  # remembered by one runner; a batch that grows to 128 rows under two beam sizes needs half of them
 
 logger = logging.getLogger(__name__)
 
@@ -111,9 +111,10 @@ class _HostState:
 
     def __init__(self, sessions: OrtSessions, sizes: dict[str, int]) -> None:
         self._encoder, self._tensors = sessions.encoder, sessions.bundle.state
-        # Zeros: what a mask hides is still multiplied, and 0 x NaN is NaN.
+        # Zeros, because what a mask hides is still multiplied, and 0 x NaN is NaN; written now, so that the process has
+        # its full size before the first request.
         self._blocks = {
-            kind: np.zeros((len(same), *_shape(same[0], sizes)), same[0].dtype)
+            kind: np.full((len(same), *_shape(same[0], sizes)), 0, same[0].dtype)
             for kind, same in _by_kind(self._tensors).items()
         }  # [tensors, rows, …]
         self.num_bytes = sum(block.nbytes for block in self._blocks.values())
@@ -254,15 +255,23 @@ class _StepOutputs:
         self._wanted = np.zeros((max_rows, 1, 1), np.float32)
         self.num_bytes = self._ids.nbytes + self._log_probs.nbytes + self._wanted.nbytes
 
-    def bind(self, binding: ort.IOBinding, rows: int, k: int) -> None:
-        candidates = self.candidates(rows, k, with_wanted=False)
-        _bind_array(binding.bind_output, "ids", candidates.ids)
-        _bind_array(binding.bind_output, "log_probs", candidates.log_probs)
-        _bind_array(binding.bind_output, "wanted_log_probs", self._wanted[:rows])
-
-    def candidates(self, rows: int, k: int, with_wanted: bool) -> Candidates:
+    def bind(self, binding: ort.IOBinding, rows: int, k: int) -> Candidates:
+        """Returns the views that every step of this shape fills."""
         ids, log_probs = self._ids[: rows * k].reshape(rows, k), self._log_probs[: rows * k].reshape(rows, k)
-        return Candidates(ids, log_probs, self._wanted[:rows, 0, 0] if with_wanted else None)
+        _bind_array(binding.bind_output, "ids", ids)
+        _bind_array(binding.bind_output, "log_probs", log_probs)
+        _bind_array(binding.bind_output, "wanted_log_probs", self._wanted[:rows])
+        return Candidates(ids, log_probs, self._wanted[:rows, 0, 0])
+
+
+class _Shape(NamedTuple):
+    """Everything that steps of one shape, rows x k, have in common."""
+
+    binding: ort.IOBinding
+    tokens: Ints  # [rows]
+    positions: npt.NDArray[np.int32]  # [rows, 1]
+    candidates: Candidates
+    candidates_only: Candidates  # without the wanted tokens' scores
 
 
 class OrtRunner:
@@ -277,7 +286,7 @@ class OrtRunner:
         self._state: _State = _HostState(sessions, sizes) if on_host else _DeviceState(sessions, sizes)
         self._inputs = _StepInputs(max_rows)
         self._outputs = _StepOutputs(max_rows, min(2 * max_rows, bundle.architecture.vocab_size))
-        self._bindings: dict[tuple[int, int], ort.IOBinding] = {}
+        self._shapes: dict[tuple[int, int], _Shape] = {}
         self._num_rows = self._num_sources = self._longest = 0
 
     @property
@@ -305,14 +314,15 @@ class OrtRunner:
         rows = self._num_rows
         assert 0 < rows == len(next_ids), f"{len(next_ids)} tokens for {rows} rows"
         assert self._longest < self._max_new_tokens, "a row goes on beyond the bundle's limit"
-        self._inputs.tokens[:rows, 0] = next_ids
+        shape = self._shapes.get((rows, k)) or self._bind(rows, k)
+        shape.tokens[:] = next_ids
         if wanted is not None:
             self._inputs.wanted[:rows, 0, 0] = wanted
         self._inputs.k[0] = k
-        _run(self._sessions.decoder, self._bindings.get((rows, k)) or self._bind(rows, k))
-        self._inputs.positions[:rows] += 1
+        _run(self._sessions.decoder, shape.binding)
+        np.add(shape.positions, 1, out=shape.positions)
         self._longest += 1
-        return self._outputs.candidates(rows, k, wanted is not None)
+        return shape.candidates_only if wanted is None else shape.candidates
 
     def keep(self, parents: Ints) -> None:
         count = len(parents)
@@ -320,7 +330,7 @@ class OrtRunner:
         moved = np.flatnonzero(parents != np.arange(count))
         if len(moved):
             if self._state.keep(self._inputs.moves(parents, moved, self._num_rows)):
-                self._bindings.clear()
+                self._shapes.clear()
             self._inputs.keep(parents)
         self._num_rows = count
         self._longest = int(self._inputs.positions[:count].max(initial=0))
@@ -342,16 +352,18 @@ class OrtRunner:
             source[row, : len(ids)] = ids
         return {"source": source, "source_lengths": lengths} if self._sessions.takes_lengths else {"source": source}
 
-    def _bind(self, rows: int, k: int) -> ort.IOBinding:
+    def _bind(self, rows: int, k: int) -> _Shape:
         assert 0 < k <= self._outputs.max_k, f"{k} candidates, but at most {self._outputs.max_k}"
-        if len(self._bindings) >= _MAX_BINDINGS:
-            self._bindings.clear()
+        if len(self._shapes) >= _MAX_SHAPES:
+            self._shapes.clear()
         binding = self._sessions.decoder.io_binding()
         self._inputs.bind(binding, rows)
         self._state.bind(binding, rows)
-        self._outputs.bind(binding, rows, k)
-        self._bindings[rows, k] = binding
-        return binding
+        candidates = self._outputs.bind(binding, rows, k)
+        tokens, positions = self._inputs.tokens[:rows, 0], self._inputs.positions[:rows]
+        shape = _Shape(binding, tokens, positions, candidates, candidates._replace(wanted_log_probs=None))
+        self._shapes[rows, k] = shape
+        return shape
 
 
 def _shape(tensor: StateTensor, sizes: dict[str, int]) -> tuple[int, ...]:
