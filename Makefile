@@ -60,9 +60,7 @@ demo-metrics: $(DEV)/.ready  ## serve, put load on it, watch it with a real Prom
 	$(DEV)/bin/python -m deploy.demo
 
 deploy-checks: $(DEV)/.ready  ## build and run the image, lint the manifests, restart two replicas under load
-	deploy/check_image.sh
-	deploy/lint.sh
-	$(DEV)/bin/python -m deploy.demo.rolling
+	PYTHON=$(DEV)/bin/python deploy/checks.sh
 
 screenshots: $(DEV)/.ready  ## take the README's pictures of the page again, with the embedded bundles
 	$(DEV)/bin/python docs/screenshots.py

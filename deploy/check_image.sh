@@ -3,6 +3,7 @@
 # capabilities. It must translate a sentence, and stop on SIGTERM with 0. Where the real base image cannot be pulled, a
 # stand-in is made from Debian's own packages; it proves the Dockerfile's steps, not the base.
 #   deploy/check_image.sh            needs root, buildah, podman, runc, and mmdebstrap or BASE=an image that can be pulled
+#   deploy/check_image.sh base       only makes the stand-in base, which is kept
 #   WORK=dir                         where images and the base are kept (the base is made once)
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -26,8 +27,10 @@ make_base() {
   [ -z "${BASE:-}" ] || return 0
   BASE=localhost/dragoman-base:bookworm
   podman image exists "$BASE" && return 0
-  [ -s "$WORK/base.tar" ] || mmdebstrap --quiet --variant=minbase --include=python3,python3-venv,ca-certificates \
-    bookworm "$WORK/base.tar"
+  if [ ! -s "$WORK/base.tar" ]; then
+    mmdebstrap --quiet --variant=minbase --include=python3,python3-venv,ca-certificates bookworm "$WORK/base.part.tar"
+    mv "$WORK/base.part.tar" "$WORK/base.tar"
+  fi
   podman import --quiet "$WORK/base.tar" "$BASE" >/dev/null
 }
 
@@ -96,6 +99,7 @@ stops() {
 }
 
 make_base
+[ "${1:-}" != base ] || exit 0
 build
 echo "built $IMAGE on $BASE: $(application_megabytes) MB above the base"
 start
