@@ -8,10 +8,12 @@ import onnxruntime as ort
 import pytest
 
 from export.builder import GraphBuilder, WeightFile
+from export.calibrate import observe
 from export.decoding import GraphDecoder
 from export.graphs import Graphs, _best_tokens, build_graphs
 from export.network import network_arrays
-from export.operators import FloatOperators
+from export.operators import FloatOperators, Int8Operators, Operators
+from export.quantize import quantize
 from model.evaluate import beam, greedy
 from model.tokenizer import EOS_ID
 from model.transformer import Transformer
@@ -29,8 +31,8 @@ VARIANTS = [
 ]
 
 
-def write_graphs(network: Transformer, folder: Path) -> tuple[GraphDecoder, Graphs]:
-    graphs = build_graphs(FloatOperators(network_arrays(network), "float32"), LIMITS)
+def write_graphs(network: Transformer, folder: Path, operators: Operators | None = None) -> tuple[GraphDecoder, Graphs]:
+    graphs = build_graphs(operators or FloatOperators(network_arrays(network), "float32"), LIMITS)
     for name in ("encoder", "decoder"):
         (folder / f"{name}.onnx").write_bytes(getattr(graphs, name).SerializeToString(deterministic=True))
     (folder / "weights.bin").write_bytes(graphs.weights)
@@ -59,6 +61,23 @@ def test_every_variant_decodes_like_torch_greedy_and_beam(variant: dict, tmp_pat
         found = decoder.beam(source, limit, 4).hypotheses
         assert [h.ids for h in found] == [h.ids for h in wanted]
         np.testing.assert_allclose([h.score for h in found], [h.score for h in wanted], atol=2e-5)
+
+
+@pytest.mark.parametrize("variant", VARIANTS, ids=str)
+def test_every_variant_is_nearly_the_same_in_int8_and_the_same_bits_in_a_crowd(variant: dict, tmp_path: Path) -> None:
+    """Rounding costs a little precision; a wrong scale, point or operator would cost a lot."""
+    network = random_network(tiny_config(**variant))
+    sources = random_sources(8, network.config.vocab_size, seed=1)
+    limits = [6] * 8
+    theirs = greedy(network, sources, limits)
+    samples = observe(network, [(source, h.ids) for source, h in zip(sources, theirs, strict=True)])
+    decoder, _ = write_graphs(network, tmp_path, Int8Operators(*quantize(network_arrays(network), samples), LIMITS))
+    together = decoder.greedy(sources, limits, k=1)
+    errors = [abs(a.log_probs[0] - b.log_probs[0]) for a, b in zip(together, theirs, strict=True)]
+    assert np.median(errors) < 0.15
+    for source, crowded in zip(sources, together, strict=True):
+        alone = decoder.greedy([source], [6])[0]
+        assert (alone.ids, alone.log_probs) == (crowded.ids, crowded.log_probs)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
