@@ -40,7 +40,7 @@ types: $(DEV)/.ready  ## mypy, strict
 	$(DEV)/bin/mypy
 
 unit: $(DEV)/.ready  ## the tests alone
-	OMP_NUM_THREADS=1 $(DEV)/bin/python -m pytest
+	OMP_NUM_THREADS=1 $(DEV)/bin/python -m pytest -n 2 --dist loadfile
 
 format: $(DEV)/.ready  ## put the code in order
 	$(DEV)/bin/ruff check --fix .
