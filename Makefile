@@ -24,7 +24,7 @@ $(SERVE)/.ready: pyproject.toml
 $(DEV)/.ready: pyproject.toml
 	$(PYTHON) -m venv $(DEV)
 	$(DEV)/bin/pip install --quiet --upgrade pip
-	$(DEV)/bin/pip install --quiet --editable '.[cpu,train,bench]' --group dev
+	$(DEV)/bin/pip install --quiet --editable '.[cpu,train,bench,tracing]' --group dev
 	touch $@
 
 serve: $(SERVE)/.ready  ## serve the embedded bundles on HOST:PORT (127.0.0.1:8000)
