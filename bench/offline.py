@@ -8,6 +8,7 @@ sentence at the same length. Ours is the service's engine (scheduler, search, lo
 """
 
 import argparse
+import gc
 import json
 import statistics
 import tempfile
@@ -105,14 +106,16 @@ def cpu_seconds(work: Work) -> float:
     return time.process_time() - start
 
 
-def sweep(saved: SavedModel, folder: Path, texts: Sequence[str], beam_size: int) -> tuple[Theirs, str]:
+def sweep(
+    saved: SavedModel, folder: Path, texts: Sequence[str], beam_size: int, types: Sequence[str], batches: Sequence[int]
+) -> tuple[Theirs, str]:
     """The compute type and batch size that are fastest on these texts."""
     best: tuple[float, Theirs, str] | None = None
-    for compute_type in TYPES:
+    for compute_type in types:
         directory = folder / compute_type
         if not directory.exists():
             convert(saved, directory, None if compute_type == "float32" else compute_type)
-        for batch in BATCHES:
+        for batch in batches:
             theirs = Theirs(directory, saved.tokenizer, compute_type, batch)
             theirs.translate(texts[:50], beam_size)
             seconds = min(cpu_seconds(lambda t=theirs: t.translate(texts, beam_size)) for _ in range(2))
@@ -140,10 +143,13 @@ def run(arguments: argparse.Namespace) -> list[Comparison]:
     saved, bundle = load_model(arguments.model), read_bundle(arguments.bundle)
     texts = arguments.sources.read_text("utf-8").splitlines()
     texts = texts[:: max(1, len(texts) // arguments.limit)][: arguments.limit] if arguments.limit else texts
+    gc.collect()
+    gc.freeze()  # torch, which reads the model here, is no part of the service: its objects are not to be collected
     found = []
     with tempfile.TemporaryDirectory() as folder:
         for beam_size in arguments.beams:
-            theirs, name = sweep(saved, Path(folder), texts[:: max(1, len(texts) // 400)], beam_size)
+            some = texts[:: max(1, len(texts) // 400)]
+            theirs, name = sweep(saved, Path(folder), some, beam_size, arguments.types, arguments.batches)
             ours = Ours(bundle, saved.tokenizer, arguments.rows)
             found.append(
                 compare(
@@ -171,7 +177,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("sources", type=Path)
     parser.add_argument("--limit", type=int, default=0, help="take so many sentences, evenly from the file")
     parser.add_argument("--beams", type=int, nargs="+", default=[1, 4])
-    parser.add_argument("--rows", type=int, default=64)
+    parser.add_argument("--rows", type=int, default=64, help="of our batch")
+    parser.add_argument("--types", nargs="+", default=TYPES, help="of CTranslate2's sweep")
+    parser.add_argument("--batches", type=int, nargs="+", default=BATCHES, help="of CTranslate2's sweep")
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--json", type=Path)
     given = parser.parse_args(arguments)

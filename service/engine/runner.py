@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
@@ -80,15 +79,17 @@ class OrtSessions:
         return options
 
 
-@dataclass(frozen=True)
-class _Moves:
-    """Rows that change place. A beam's rows translate one source, so its own moves leave the cross caches alone."""
+class _Move(NamedTuple):
+    """A row takes another's place: these slots of its own caches, and of its cross caches if the source changes.
 
-    parents: Ints  # [kept rows]
-    moved: Ints  # the rows whose parent is another row
-    slots: int  # that the moved rows use
-    sourced: Ints  # those of the moved rows that get another source
-    source_slots: int
+    Rows of one beam translate one source and often share their first tokens: then what they share stays.
+    """
+
+    to: int
+    parent: int
+    first_slot: int
+    end_slot: int
+    source_slots: int  # 0: the same source
 
 
 class _State(Protocol):
@@ -102,7 +103,7 @@ class _State(Protocol):
     def bind(self, binding: ort.IOBinding, rows: int) -> None:
         """Give the decoder the first rows of everything, in and out."""
 
-    def keep(self, moves: _Moves) -> bool:
+    def keep(self, parents: Ints, moves: Sequence[_Move]) -> bool:
         """Move rows; True when memory that was bound is no longer the state's."""
 
 
@@ -134,16 +135,23 @@ class _HostState:
                 if tensor.output is not None:
                     _bind_array(binding.bind_output, tensor.output, array)
 
-    def keep(self, moves: _Moves) -> bool:
-        # Fancy indexing reads everything before it writes: two rows may trade places.
-        own, to = self._blocks["self"], moves.moved
-        own[:, to, :, : moves.slots] = own[:, moves.parents[to], :, : moves.slots]
-        if len(moves.sourced):
-            cross, to = self._blocks["cross"], moves.sourced
-            cross[:, to, :, : moves.source_slots] = cross[:, moves.parents[to], :, : moves.source_slots]
-            if "last" in self._blocks:
-                self._blocks["last"][:, to] = self._blocks["last"][:, moves.parents[to]]
+    def keep(self, parents: Ints, moves: Sequence[_Move]) -> bool:
+        if not {move.to for move in moves}.isdisjoint(move.parent for move in moves):
+            self._exchange(parents)
+            return False
+        own, cross, last = self._blocks["self"], self._blocks["cross"], self._blocks.get("last")
+        for to, parent, first, end, source_slots in moves:
+            own[:, to, :, first:end] = own[:, parent, :, first:end]
+            if source_slots:
+                cross[:, to, :, :source_slots] = cross[:, parent, :, :source_slots]
+                if last is not None:
+                    last[:, to] = last[:, parent]
         return False
+
+    def _exchange(self, parents: Ints) -> None:
+        """Rows that trade places: an index reads everything before anything is written."""
+        for block in self._blocks.values():
+            block[:, : len(parents)] = block[:, parents]
 
 
 class _DeviceState:
@@ -188,14 +196,15 @@ class _DeviceState:
             if tensor.output is not None:
                 self._bind_rows(binding.bind_output, tensor.output, tensor, value, 0, rows)
 
-    def keep(self, moves: _Moves) -> bool:
+    def keep(self, parents: Ints, moves: Sequence[_Move]) -> bool:
+        changes_source = any(move.source_slots for move in moves)
         for tensor in self._tensors:
-            if tensor.kind == "self" or len(moves.sourced):
+            if tensor.kind == "self" or changes_source:
                 value, spare = self._values[tensor.name], self._spares[tensor.kind]
                 binding = self._keep.io_binding()
                 binding.bind_ortvalue_input("tensor", value)
-                _bind_array(binding.bind_input, "parents", moves.parents)
-                self._bind_rows(binding.bind_output, "kept_tensor", tensor, spare, 0, len(moves.parents))
+                _bind_array(binding.bind_input, "parents", parents)
+                self._bind_rows(binding.bind_output, "kept_tensor", tensor, spare, 0, len(parents))
                 _run(self._keep, binding)
                 self._values[tensor.name], self._spares[tensor.kind] = spare, value
         return True
@@ -211,12 +220,14 @@ class _DeviceState:
 class _StepInputs:
     """What a step is told about each row, in memory that stays bound."""
 
-    def __init__(self, max_rows: int) -> None:
+    def __init__(self, max_rows: int, max_tokens: int) -> None:
         self.tokens = np.zeros((max_rows, 1), np.int64)
         self.wanted = np.zeros((max_rows, 1, 1), np.int64)
         self.positions = np.zeros((max_rows, 1), np.int32)  # tokens in the row's own cache
         self.source_ends = np.zeros((max_rows, 1), np.int32)
         self.sources = np.zeros(max_rows, np.int64)  # which source a row translates
+        self.history = np.zeros((max_rows, max_tokens), np.int64)  # what beams were told, slot by slot
+        self.numbers = np.arange(max_rows)
         self.k = np.zeros(1, np.int64)
 
     @property
@@ -234,15 +245,27 @@ class _StepInputs:
         self.source_ends[first:end, 0] = lengths - 1
         self.sources[first:end] = np.arange(first_source, first_source + len(lengths))
 
-    def moves(self, parents: Ints, moved: Ints, rows: int) -> _Moves:
-        old = parents[moved]
-        differs = (self.sources[old] != self.sources[moved]) | (moved >= rows)
-        slots, source_slots = int(self.positions[old].max()), int(self.source_ends[old].max()) + 1
-        return _Moves(parents, moved, slots, moved[differs], source_slots)
+    def remember(self, rows: int) -> None:
+        self.history[self.numbers[:rows], self.positions[:rows, 0]] = self.tokens[:rows, 0]
 
-    def keep(self, parents: Ints) -> None:
+    def keep(self, parents: Ints, rows: int) -> list[_Move]:
+        """Move what is known about the rows; the caches are to follow."""
+        moved = np.flatnonzero(parents != self.numbers[: len(parents)])
+        if not len(moved):
+            return []
+        old = parents[moved]
+        same_source = (self.sources[old] == self.sources[moved]) & (moved < rows)
+        ends = self.positions[old, 0]
+        longest = max(1, int(ends.max()))
+        differs = self.history[moved, :longest] != self.history[old, :longest]  # [moved, slots]
+        differs[:, -1] = True  # at the latest
+        self.history[moved, :longest] = self.history[old, :longest]
+        first = np.where(same_source & (self.positions[moved, 0] == ends), differs.argmax(1), 0)
+        source_slots = np.where(same_source, 0, self.source_ends[old, 0] + 1)
         for array in (self.positions, self.source_ends, self.sources):
-            array[: len(parents)] = array[parents]
+            array[moved] = array[old]
+        columns = (moved, old, first, ends, source_slots)
+        return [_Move(*move) for move in zip(*(column.tolist() for column in columns), strict=True)]
 
 
 class _StepOutputs:
@@ -284,7 +307,7 @@ class OrtRunner:
         sizes = {"rows": max_rows, "source": self.max_source_tokens, "target": self._max_new_tokens}
         on_host = state == "host" or (state is None and sessions.device == "cpu")
         self._state: _State = _HostState(sessions, sizes) if on_host else _DeviceState(sessions, sizes)
-        self._inputs = _StepInputs(max_rows)
+        self._inputs = _StepInputs(max_rows, self._max_new_tokens)
         self._outputs = _StepOutputs(max_rows, min(2 * max_rows, bundle.architecture.vocab_size))
         self._shapes: dict[tuple[int, int], _Shape] = {}
         self._num_rows = self._num_sources = self._longest = 0
@@ -319,6 +342,8 @@ class OrtRunner:
         if wanted is not None:
             self._inputs.wanted[:rows, 0, 0] = wanted
         self._inputs.k[0] = k
+        if k > 1:  # a beam may branch here; before, its rows are one
+            self._inputs.remember(rows)
         _run(self._sessions.decoder, shape.binding)
         np.add(shape.positions, 1, out=shape.positions)
         self._longest += 1
@@ -327,11 +352,9 @@ class OrtRunner:
     def keep(self, parents: Ints) -> None:
         count = len(parents)
         assert count <= self.max_rows
-        moved = np.flatnonzero(parents != np.arange(count))
-        if len(moved):
-            if self._state.keep(self._inputs.moves(parents, moved, self._num_rows)):
-                self._shapes.clear()
-            self._inputs.keep(parents)
+        moves = self._inputs.keep(parents, self._num_rows)
+        if moves and self._state.keep(parents, moves):
+            self._shapes.clear()
         self._num_rows = count
         self._longest = int(self._inputs.positions[:count].max(initial=0))
 

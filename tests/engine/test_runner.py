@@ -119,6 +119,39 @@ def test_rows_that_trade_places_go_on_undisturbed(sessions: OrtSessions) -> None
         np.testing.assert_array_equal(tokens, expected[parents, step])
 
 
+def test_rows_move_before_their_first_step(sessions: OrtSessions) -> None:
+    """A job may be cancelled between its encoding and its first token."""
+    runner, sources = OrtRunner(sessions, 4), sources_of(3, seed=9)
+    expected, _ = decode(OrtRunner(sessions, 1), [sources[2]], 4)
+    runner.add(sources)
+    runner.keep(np.array([2]))
+    tokens = np.array([BOS])
+    for step in range(4):
+        tokens = runner.step(tokens, 1).ids[:, 0].copy()
+        assert tokens[0] == expected[0, step]
+
+
+def test_beams_that_share_their_first_tokens_keep_them(sessions: OrtSessions) -> None:
+    """Only slots that differ are copied; what is not copied must be the same already."""
+    rng, source = np.random.default_rng(0), sources_of(1, seed=4)[0]
+    runner = OrtRunner(sessions, 6)
+    runner.add([source])
+    paths = [[BOS]]
+    for _ in range(20):
+        runner.step(np.array([path[-1] for path in paths]), 8)
+        parents = rng.integers(0, len(paths), int(rng.integers(1, 7)))
+        runner.keep(parents)
+        paths = [[*paths[parent], int(rng.integers(40, 48))] for parent in parents]
+    found = runner.step(np.array([path[-1] for path in paths]), 8)
+    for row, path in enumerate(paths):
+        alone = OrtRunner(sessions, 1)
+        alone.add([source])
+        for token in path:
+            wanted = alone.step(np.array([token]), 2)
+        np.testing.assert_array_equal(found.ids[row, :2], wanted.ids[0])
+        np.testing.assert_array_equal(found.log_probs[row, :2], wanted.log_probs[0])
+
+
 def test_a_hole_is_filled_and_new_rows_join(sessions: OrtSessions) -> None:
     """Continuous batching: rows leave and join at any step, each at its own position."""
     runner, (first, second, third) = OrtRunner(sessions, 4), sources_of(3, seed=5)
