@@ -15,13 +15,13 @@ TRAIN_OPTIONS ?=
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
-$(SERVE)/.ready: pyproject.toml
+$(SERVE)/.ready: pyproject.toml Makefile
 	$(PYTHON) -m venv $(SERVE)
 	$(SERVE)/bin/pip install --quiet --upgrade pip
 	$(SERVE)/bin/pip install --quiet --editable '.[cpu]'
 	touch $@
 
-$(DEV)/.ready: pyproject.toml
+$(DEV)/.ready: pyproject.toml Makefile
 	$(PYTHON) -m venv $(DEV)
 	$(DEV)/bin/pip install --quiet --upgrade pip
 	$(DEV)/bin/pip install --quiet --editable '.[cpu,train,bench,tracing]' --group dev
