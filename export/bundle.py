@@ -24,7 +24,7 @@ from export.card import model_card
 from export.decoding import GraphDecoder
 from export.graphs import Graphs, build_graphs
 from export.network import Network, network_arrays
-from export.operators import FloatOperators, Int8Operators, Operators, Quantization
+from export.operators import FloatOperators, Int8Operators, Ints, Operators, Quantization
 from export.quantize import quantize
 from export.verify import (
     MAX_LOSS,
@@ -37,6 +37,7 @@ from export.verify import (
     verify_parity,
     verify_quality,
 )
+from export.vocabulary import output_ids
 from model.saved import SavedModel, SavedModelError, load_model
 from model.tokenizer import BOS_ID, EOS_ID, NUM_PLACEHOLDERS, PAD_ID, UNK_ID
 from service.bundles.manifest import (
@@ -81,6 +82,7 @@ class Request:
     golden: Path | None = None
     calibration: Path | None = None
     tests: tuple[tuple[Path, Path], ...] = ()
+    target_texts: tuple[Path, ...] = ()  # that the model learned to write; empty: any token may come out
     pair: str | None = None  # which pair the sentences are of, in a model of several
     name: str | None = None
     version: str | None = None
@@ -190,7 +192,14 @@ class _Export:
             case "fp16":
                 return FloatOperators(self.network, "float16")
             case "int8":
-                return Int8Operators(*self._quantized(reference), self.limits)
+                return Int8Operators(*self._quantized(reference), self.limits, self._output_ids())
+
+    def _output_ids(self) -> Ints | None:
+        if not self.request.target_texts:
+            return None
+        self._say("output vocabulary")
+        texts = (text for path in self.request.target_texts for text in read_sentences(path, self.pair.target))
+        return output_ids(self.saved.tokenizer, texts)
 
     def _quantized(self, reference: Translator) -> tuple[Network, Quantization]:
         assert self.request.calibration is not None, "checked before"
@@ -316,6 +325,13 @@ def parse(arguments: Sequence[str] | None) -> Request:
     parser.add_argument(
         "--verify", nargs=2, type=Path, action="append", default=[], metavar=("SRC", "REF"), help="a test set"
     )
+    parser.add_argument(
+        "--target-text",
+        type=Path,
+        action="append",
+        default=[],
+        help="what an int8 model learned to write: no other token",
+    )
     parser.add_argument("--pair", help="in a model of several pairs, the one that the sentences are of")
     parser.add_argument("--name", help="by default the pair, such as pt-en")
     parser.add_argument("--version", help="by default made of the content")
@@ -331,6 +347,7 @@ def parse(arguments: Sequence[str] | None) -> Request:
         **{key: getattr(given, key) for key in ("checkpoint", "out", "precision", "calibration", "golden", "pair")},
         **{key: getattr(given, key) for key in ("name", "version", "default_beam_size", "parity_sentences", "replace")},
         tests=tuple((source, reference) for source, reference in given.verify),
+        target_texts=tuple(given.target_text),
         limits=Limits(given.max_source_tokens, given.max_new_tokens),
     )
 

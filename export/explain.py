@@ -19,7 +19,7 @@ from onnx import TensorProto
 from export.builder import GraphBuilder, WeightFile
 from export.layers import Layer, final_norm
 from export.network import Network
-from export.operators import Int8Operators, Operand, Operators, Part
+from export.operators import Int8Operators, Ints, Operand, Operators, Part
 from service.bundles.manifest import Limits, StateTensor
 
 # output -> shape; those of layers are stacked
@@ -107,6 +107,8 @@ def _choices(g: GraphBuilder, operators: "OpenOperators", logits: str) -> None:
 class OpenOperators:
     """A precision's operators with attention in the open; what passes by is noted layer by layer."""
 
+    output_ids: Ints | None = None
+
     def __init__(self, operators: Operators) -> None:
         self.network: Network = operators.network
         self.dtype: Literal["float32", "float16"] = operators.dtype
@@ -144,8 +146,8 @@ class OpenOperators:
     def positions(self, g: GraphBuilder, length: int) -> str:
         return self._inner.positions(g, length)
 
-    def logits(self, g: GraphBuilder, x: Operand) -> str:
-        return self._inner.logits(g, x)
+    def logits(self, g: GraphBuilder, x: Operand, ids: Ints | None = None) -> str:
+        return self._inner.logits(g, x)  # of the whole vocabulary: one may ask about a token that cannot come out
 
     def relu_operand(self, g: GraphBuilder, point: str, x: str) -> Operand:
         return self._inner.relu_operand(g, point, x)

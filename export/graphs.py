@@ -15,10 +15,11 @@ import onnx
 from export.builder import GraphBuilder, WeightFile
 from export.explain import explain_graph
 from export.layers import Layer, final_norm
-from export.operators import Operators
+from export.operators import Ints, Operators
+from model.tokenizer import UNK_ID
 from service.bundles.manifest import Limits, StateTensor
 
-_MOST_BLOCK, _LEAST_BLOCK = 128, 8
+_MOST_BLOCK = 128
 
 
 @dataclass(frozen=True)
@@ -85,42 +86,49 @@ def decoder_graph(operators: Operators, limits: Limits, weights: WeightFile) -> 
     for i in range(network.depth("decoder")):
         x = Layer(g, operators, "decoder", i).decode(x)
     x = final_norm(g, operators, "decoder", x)
-    _best_tokens(g, operators.logits(g, operators.operand(g, "logits", x)), network.architecture.vocab_size)
+    logits = operators.logits(g, operators.operand(g, "logits", x), operators.output_ids)
+    _best_tokens(g, logits, network.architecture.vocab_size, operators.output_ids)
     return g.model()
 
 
-def _best_tokens(g: GraphBuilder, logits: str, vocab_size: int) -> None:
+def _best_tokens(g: GraphBuilder, logits: str, vocab_size: int, output_ids: Ints | None) -> None:
     """logits [rows, 1, V] -> ids, log_probs [rows, k], best first, ties by lower id; wanted_log_probs [rows, 1, 1]"""
     log_probs = g.node("LogSoftmax", [logits], axis=-1)
-    g.nodes("GatherElements", [log_probs, "wanted"], ["wanted_log_probs"], axis=2)
-    width = _block_width(vocab_size)
-    if width is None:
-        g.nodes("TopK", [g.node("Flatten", [log_probs], axis=1), "k"], ["log_probs", "ids"], axis=-1)
-    else:
-        _best_by_blocks(g, log_probs, vocab_size // width, width)
+    ids = np.arange(vocab_size, dtype=np.int64) if output_ids is None else output_ids
+    wanted = "wanted" if output_ids is None else _columns(g, vocab_size, output_ids)
+    g.nodes("GatherElements", [log_probs, wanted], ["wanted_log_probs"], axis=2)
+    width = _block_width(len(ids))
+    _best_by_blocks(g, log_probs, ids.reshape(-1, width))
     g.output("ids", np.int64, "rows", "k")
     g.output("log_probs", np.float32, "rows", "k")
     g.output("wanted_log_probs", np.float32, "rows", 1, 1)
 
 
-def _best_by_blocks(g: GraphBuilder, log_probs: str, blocks: int, width: int) -> None:
-    """The k best are within the k blocks with the highest maxima; a maximum is far cheaper to find than k best."""
+def _columns(g: GraphBuilder, vocab_size: int, output_ids: Ints) -> str:
+    """Where the wanted tokens' logits are; a token that cannot come out is as likely as an unknown one."""
+    columns = np.full(vocab_size, int(np.flatnonzero(output_ids == UNK_ID)[0]), np.int64)
+    columns[output_ids] = np.arange(len(output_ids))
+    return g.node("Gather", [g.weight("output_columns", columns), "wanted"])
+
+
+def _best_by_blocks(g: GraphBuilder, log_probs: str, ids: Ints) -> None:
+    """ids [blocks, width]: the k best are within the k blocks with the highest maxima, which are cheap to find."""
+    blocks, width = ids.shape
     table = g.node("Reshape", [log_probs, g.constant([-1, blocks, width], np.int64)])  # [rows, blocks, width]
     maxima = g.node("ReduceMax", [table, g.constant([2], np.int64)])  # [rows, blocks, 1]
     few = g.node("Min", ["k", g.constant([blocks], np.int64)])
     found = g.nodes("TopK", [maxima, few], 2, axis=1)[1]
     found = g.nodes("TopK", [found, few], 2, axis=1, largest=0)[0]  # ascending, so that ties go to the lower id
     chosen = g.node("Flatten", [g.node("GatherND", [table, found], batch_dims=1)], axis=1)  # [rows, few x width]
-    numbers = g.weight("block_ids", np.arange(blocks * width, dtype=np.int64).reshape(blocks, width))
-    ids = g.node("Flatten", [g.node("Gather", [numbers, found])], axis=1)  # [rows, few x width]
+    chosen_ids = g.node("Flatten", [g.node("Gather", [g.weight("block_ids", ids), found])], axis=1)
     best = g.nodes("TopK", [chosen, "k"], ["log_probs", "best"], axis=-1)[1]
-    g.nodes("GatherElements", [ids, best], ["ids"], axis=1)
+    g.nodes("GatherElements", [chosen_ids, best], ["ids"], axis=1)
 
 
-def _block_width(vocab_size: int) -> int | None:
-    """The divisor nearest to 64, which measured best; None for a vocabulary without a usable one."""
-    widths = [width for width in range(_LEAST_BLOCK, _MOST_BLOCK + 1) if vocab_size % width == 0]
-    return min(widths, key=lambda width: abs(width - 64), default=None)
+def _block_width(vocab_size: int) -> int:
+    """The divisor nearest to 64, which measured best; for a prime number of tokens, blocks of one."""
+    widths = [width for width in range(1, _MOST_BLOCK + 1) if vocab_size % width == 0]
+    return min(widths, key=lambda width: abs(width - 64))
 
 
 def keep_graph(dtype: str) -> onnx.ModelProto:

@@ -20,6 +20,7 @@ from export.network import Network
 from service.bundles.manifest import Limits, StateKind, StateTensor
 
 NORM_EPSILON = 1e-5
+Ints = npt.NDArray[np.int64]
 Part = tuple[int, int]  # (which, of how many): a slice of a fused linear layer's columns
 
 
@@ -37,6 +38,7 @@ class Operators(Protocol):
 
     network: Network
     dtype: Literal["float32", "float16"]  # of the residual stream and of the state
+    output_ids: Ints | None  # the tokens that may come out, ascending; None: the whole vocabulary
 
     def embed(self, g: GraphBuilder, tokens: str) -> str: ...
     def positions(self, g: GraphBuilder, length: int) -> str: ...
@@ -44,7 +46,7 @@ class Operators(Protocol):
     def operand(self, g: GraphBuilder, point: str, x: str) -> Operand: ...
     def relu_operand(self, g: GraphBuilder, point: str, x: str) -> Operand: ...
     def linear(self, g: GraphBuilder, name: str, x: Operand, part: Part = (0, 1), output: str | None = None) -> str: ...
-    def logits(self, g: GraphBuilder, x: Operand) -> str: ...
+    def logits(self, g: GraphBuilder, x: Operand, ids: Ints | None = None) -> str: ...
     def encoder_attention(self, g: GraphBuilder, query: str, key: str, value: str) -> str: ...
     def self_attention(self, g: GraphBuilder, index: int, name: str, x: Operand) -> str: ...
     def cross_attention(self, g: GraphBuilder, index: int, query: str) -> str: ...
@@ -81,6 +83,8 @@ class FloatOperators:
     Attention looks at whole buffers under a length mask, so a row's last bits may depend on how wide they are.
     """
 
+    output_ids: Ints | None = None
+
     def __init__(self, network: Network, dtype: Literal["float32", "float16"]) -> None:
         self.network, self.dtype = network, dtype
 
@@ -106,7 +110,8 @@ class FloatOperators:
         inputs = [g.node("MatMul", [x.name, weight]), bias]
         return g.node("Add", inputs) if output is None else g.nodes("Add", inputs, [output])[0]
 
-    def logits(self, g: GraphBuilder, x: Operand) -> str:
+    def logits(self, g: GraphBuilder, x: Operand, ids: Ints | None = None) -> str:
+        assert ids is None, "in floating point the whole vocabulary comes out, as in torch"
         flat = g.node("Reshape", [x.name, g.constant([-1, self.network.architecture.d_model], np.int64)])  # [rows, d]
         logits = g.node("Gemm", [flat, self._weight(g, "embedding.weight")], transB=1)  # [rows, V]
         if self.dtype != "float32":
@@ -192,8 +197,11 @@ class Int8Operators:
 
     dtype: Literal["float32", "float16"] = "float32"
 
-    def __init__(self, network: Network, quantization: Quantization, limits: Limits) -> None:
+    def __init__(
+        self, network: Network, quantization: Quantization, limits: Limits, output_ids: Ints | None = None
+    ) -> None:
         self.network, self._quantization, self._limits = network, quantization, limits
+        self.output_ids = output_ids
 
     def embed(self, g: GraphBuilder, tokens: str) -> str:
         table = g.weight("embedding", self._quantization.weights["embedding.weight"].integers)
@@ -222,10 +230,13 @@ class Int8Operators:
         bias = g.weight(f"{name}.bias{suffix}", _columns(self.network.arrays[f"{name}.bias"], part))
         return self._product(g, x, x.scale, integers, g.constant(weight.scale, np.float32), bias, output)
 
-    def logits(self, g: GraphBuilder, x: Operand) -> str:
-        # One table serves both ends: the runtime transposes it once, when it loads the graph.
+    def logits(self, g: GraphBuilder, x: Operand, ids: Ints | None = None) -> str:
+        # One table serves both ends: the runtime picks its rows and transposes them once, when it loads the graph.
         weight = self._quantization.weights["embedding.weight"]
-        transposed = g.node("Transpose", [g.weight("embedding", weight.integers)], perm=[1, 0])  # [d, V]
+        table = g.weight("embedding", weight.integers)
+        if ids is not None:
+            table = g.node("Gather", [table, g.weight("output_ids", ids)])
+        transposed = g.node("Transpose", [table], perm=[1, 0])  # [d, V]
         scale = g.constant(weight.scale, np.float32)
         return self._product(g, x, x.scale, transposed, scale, "", None)  # [rows, 1, V]
 

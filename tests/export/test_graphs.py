@@ -130,13 +130,30 @@ def test_best_tokens_are_the_best_with_ties_to_the_lower_id(vocab_size: int, k: 
     np.testing.assert_allclose(of_wanted[:, 0, 0], reference[:, 7], atol=1e-4)
 
 
-def run_ending(logits: np.ndarray, wanted: np.ndarray, k: int) -> list[np.ndarray]:
+def test_tokens_of_a_smaller_output_vocabulary_keep_their_ids() -> None:
+    """Columns are not ids any more: what comes out, and what is asked about, must be translated."""
+    output_ids = np.sort(np.random.default_rng(1).choice(np.arange(2, 480), 127, replace=False))
+    output_ids = np.concatenate([[1], output_ids]).astype(np.int64)
+    logits = np.random.default_rng(0).standard_normal((3, 1, 128)).astype(np.float32)
+    absent = int(np.setdiff1d(np.arange(480), output_ids)[5])
+    wanted = np.array([int(output_ids[9]), absent, 1]).reshape(3, 1, 1)
+    ids, log_probs, of_wanted = run_ending(logits, wanted, 4, output_ids)
+    order = np.argsort(-logits[:, 0], axis=-1, kind="stable")[:, :4]
+    np.testing.assert_array_equal(ids, output_ids[order])
+    reference = logits[:, 0] - np.log(np.exp(logits[:, 0].astype(np.float64)).sum(-1, keepdims=True))
+    np.testing.assert_allclose(log_probs, np.take_along_axis(reference, order, 1), atol=1e-5)
+    np.testing.assert_allclose(of_wanted[:, 0, 0], [reference[0, 9], reference[1, 0], reference[2, 0]], atol=1e-5)
+
+
+def run_ending(
+    logits: np.ndarray, wanted: np.ndarray, k: int, output_ids: np.ndarray | None = None
+) -> list[np.ndarray]:
     weights = WeightFile()
     g = GraphBuilder("ending", weights)
     g.input("logits", np.float32, "rows", 1, logits.shape[-1])
     g.input("wanted", np.int64, "rows", 1, 1)
     g.input("k", np.int64, 1)
-    _best_tokens(g, "logits", logits.shape[-1])
+    _best_tokens(g, "logits", logits.shape[-1] if output_ids is None else 480, output_ids)
     session = ort.InferenceSession(inlined(g.model(), weights.to_bytes()).SerializeToString())
     return session.run(
         ["ids", "log_probs", "wanted_log_probs"], {"logits": logits, "wanted": wanted, "k": np.array([k])}
