@@ -168,6 +168,8 @@ async def _is_closed(url: str) -> bool:
             await client.get(f"{url}/healthz")
     except httpx.ConnectError:
         return True
+    except httpx.TransportError:  # it stood in the backlog of a listener that was closing
+        return False
     return False
 
 

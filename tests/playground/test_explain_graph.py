@@ -149,13 +149,13 @@ class Weights:
     def __init__(self, bundle: Bundle) -> None:
         model = onnx.load(str(bundle.file(EXPLAIN)))
         self.arrays = {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
+        self.table = next((node for node in model.graph.node if node.op_type == "DequantizeLinear"), None)
         self.products = {node.input[1]: node for node in model.graph.node if node.op_type == "MatMulIntegerToFloat"}
 
     def embed(self, ids: tuple[int, ...], d_model: int) -> np.ndarray:
         rows = np.array(ids)
         if "embedding" in self.arrays:  # integers, whose scale holds sqrt(d)
-            scale = self.arrays["embedding.scale"]
-            return self.arrays["embedding"][rows] * (scale[rows] if scale.ndim else scale)
+            return self.arrays["embedding"][rows] * self.arrays[self.table.input[1]]
         return self.arrays["embedding.weight"][rows] * np.float32(math.sqrt(d_model))
 
     def norm(self, name: str, x: np.ndarray) -> np.ndarray:
@@ -170,7 +170,7 @@ class Weights:
         product = self.products[f"{name}.weight{part}"]
         scale, zero = self.arrays[product.input[2]], int(self.arrays[product.input[4]])
         rounded = np.clip(np.rint(x / scale) + zero, 0, 255) - zero
-        return rounded @ weight.astype(np.float64) * scale * self.arrays[f"{name}.scale{part}"] + bias
+        return rounded @ weight.astype(np.float64) * scale * self.arrays[product.input[3]] + bias
 
 
 def softmax(x: np.ndarray) -> np.ndarray:
