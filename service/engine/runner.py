@@ -62,7 +62,7 @@ class OrtSessions:
         except Exception as error:  # the runtime's exceptions have no common base below this one
             reason = " ".join(str(error).split())
             raise BundleError(
-                f"bundle {self.bundle.path} has a {name} that onnxruntime {ort.__version__} cannot load ({reason}): "
+                f"onnxruntime {ort.__version__} cannot load {name} of bundle {self.bundle.path} ({reason}): "
                 "upgrade onnxruntime or export the bundle again"
             ) from error
 
