@@ -263,9 +263,7 @@ def test_a_graph_with_an_unknown_operator_is_refused_in_one_sentence(tiny_bundle
     model = onnx.load(str(bundle.file("decoder.onnx")), load_external_data=False)
     model.graph.node.append(helper.make_node("TranslateWell", ["tokens"], ["well"], domain="com.microsoft"))
     bundle.file("decoder.onnx").write_bytes(model.SerializeToString())
-    with pytest.raises(
-        BundleError, match=r"has a decoder\.onnx that onnxruntime .* cannot load .*TranslateWell"
-    ) as caught:
+    with pytest.raises(BundleError, match=r"cannot load decoder\.onnx of bundle .*TranslateWell") as caught:
         OrtSessions(bundle)
     assert "\n" not in str(caught.value)
 
