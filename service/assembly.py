@@ -141,6 +141,7 @@ def _open_engine(
             max_queued_tokens=settings.max_queued_tokens,
             encode_budget_tokens=settings.encode_budget_tokens,
             step_budget_seconds=settings.step_budget_ms / 1000,
+            continuous=settings.continuous,
         ),
         clock,
         metrics.observer(pair_label(bundle)),

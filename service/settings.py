@@ -52,6 +52,10 @@ class Settings(BaseSettings):
         15.0, gt=0, description="Step time at which bulk requests stop getting rows while interactive ones run"
     )
 
+    continuous: bool = Field(
+        True, description="Rows join and leave the batch at every step; off only to compare with whole batches"
+    )
+
     # What one request may ask for
     max_body_bytes: int = Field(2 * 1024 * 1024, ge=1024, description="Largest request body; beyond it 413")
     max_texts: int = Field(1000, ge=1, description="Texts in one request; beyond it 413")
