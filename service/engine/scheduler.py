@@ -33,7 +33,7 @@ class EngineSettings:
 
     max_queued_tokens: int = 32_768
     encode_budget_tokens: int = 256  # source tokens encoded between two steps
-    step_budget_seconds: float = 0.015  # bulk requests get no more rows than this while others run
+    step_budget_seconds: float = 0.0007  # bulk gets no more rows than this while others run, nor less than a bite
     bulk_tokens: int = 512  # a request with more source tokens under way is bulk
     interactive_share: float = 0.125  # of the rows, never given to bulk requests
     continuous: bool = True  # off: jobs join only an empty batch
@@ -209,18 +209,21 @@ class Scheduler:
             if batch.running:
                 return []
             budget = float("inf")  # nobody is running whom encoding could stall
-        bulk_open = self._bulk_may_join(loop)
+        bulk_open, bulk_budget = self._bulk_may_join(loop), budget
+        if self.settings.continuous and self._lines_under_way(batch):
+            bulk_budget = budget / _BITES  # what a document encodes, every line that runs beside it waits for
         joined: list[Job] = []
         while (request := self._next_request(bulk_open)) is not None:
             job = self._pick(request, joined)
             rows = job.options.beam_size
-            if request.bulk and batch.bulk_rows and batch.bulk_rows + rows > self._bulk_cap(loop):
+            if request.bulk and self._holds_back(loop, job, bool(joined) and job.num_source_tokens > bulk_budget):
                 bulk_open = False
                 continue
             # One that does not fit waits at the head of the line: no row is given away before it has its beam.
             if rows > batch.free_rows or (joined and job.num_source_tokens > budget):
                 break
             budget -= job.num_source_tokens
+            bulk_budget -= job.num_source_tokens if request.bulk else 0
             self._join(batch, request, job)
             joined.append(job)
         return joined
@@ -316,13 +319,21 @@ class Scheduler:
         else:
             batch.interactive_rows += rows
 
+    def _lines_under_way(self, batch: _Batch) -> bool:
+        return bool(batch.interactive_rows) or self._interactive.first() is not None
+
+    def _holds_back(self, loop: int, job: Job, over_budget: bool) -> bool:
+        """Whether a bulk job waits for a later turn: its request has its rows, or has encoded enough in this one."""
+        rows = self._batches[loop].bulk_rows
+        return over_budget or (bool(rows) and rows + job.options.beam_size > self._bulk_cap(loop))
+
     def _bulk_cap(self, loop: int) -> int:
         """The rows that bulk requests may have in this batch."""
         batch = self._batches[loop]
         if not self.settings.continuous:
             return batch.max_rows
         cap = batch.max_rows - int(batch.max_rows * self.settings.interactive_share)
-        if batch.interactive_rows or self._interactive.first() is not None:
+        if self._lines_under_way(batch):
             affordable = self._step_times[loop].rows_within(self.settings.step_budget_seconds)
             if affordable is not None:
                 cap = min(cap, max(affordable - batch.interactive_rows, batch.max_rows // _BITES))

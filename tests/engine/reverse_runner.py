@@ -106,8 +106,9 @@ class FakeRunner:
         in_place = {int(parent) for row, parent in enumerate(parents) if row == parent}
         for row, parent in enumerate(parents):
             # A row that lives on stays where it is, unless the batch is now too short for its place, or its first child
-            # fell into a loop there and the hole was filled from the tail.
-            assert parent in in_place or parent >= len(parents) or parents[parent] >= len(parents), (
+            # ended there and the hole was filled from the tail: by a row of the tail, or by a beam's newest child.
+            filled = parents[parent] if parent < len(parents) else count
+            assert parent in in_place or filled >= len(parents) or filled in in_place, (
                 f"{count} rows, moved to {parents}"
             )
             self.num_moves += int(row != parent)

@@ -186,6 +186,16 @@ class TestBudgets:
         assert len(policy.admit(0)) == 3
         assert len(policy.admit(0)) == 3
 
+    def test_a_document_encodes_only_a_bite_while_a_line_runs(self) -> None:
+        """What a document encodes, the line beside it waits for; alone it may use the whole pause."""
+        policy = scheduler(max_rows=64, encode_budget_tokens=800, step_budget_seconds=1.0)
+        policy.offer([job(10, request="line")])
+        policy.offer(jobs(100, length=30))
+        first = policy.admit(0)
+        assert requests_of(first).count("document") == 3  # 90 of the 100 tokens that are an eighth
+        policy.retire(0, next(each for each in first if each.request == "line"))
+        assert sum(each.num_source_tokens for each in policy.admit(0)) == 780
+
     def test_a_source_longer_than_the_budget_joins_alone(self) -> None:
         """A budget is not a refusal."""
         policy = scheduler(encode_budget_tokens=100)
