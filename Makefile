@@ -65,6 +65,9 @@ deploy-checks: $(DEV)/.ready  ## build and run the image, lint the manifests, re
 screenshots: $(DEV)/.ready  ## take the README's pictures of the page again, with the embedded bundles
 	$(DEV)/bin/python docs/screenshots.py
 
+bench: $(DEV)/.ready  ## a line beside a document, on the embedded bundles
+	$(DEV)/bin/python -m bench.beside
+
 soak: $(DEV)/.ready  ## 200 clients for 60 s, every answer compared with the lonely one
 	$(DEV)/bin/python -m tests.api.soak --seconds 60
 
