@@ -115,7 +115,7 @@ def new_model(recipe: Recipe, tokenizer: Tokenizer, ways: list[Direction]) -> Sa
 
 
 def keep_freed_memory() -> None:
-    """Let glibc reuse the large blocks of a batch instead of returning them to the kernel: a fifth faster on CPU."""
+    """Let glibc reuse the large blocks of a batch instead of returning them to the kernel, which costs page faults."""
     if sys.platform != "linux":
         return
     try:
