@@ -1,0 +1,58 @@
+"""Pairs through a third language, detection, and pairs that are not served."""
+
+from pathlib import Path
+
+import pytest
+
+from service import errors
+from service.translation.contract import TranslationOptions
+from tests.bundles.fakes import write_bundle
+from tests.translation.asking import reversed_text, translate
+from tests.translation.conftest import OpenTranslator
+
+
+async def test_a_pair_without_a_bundle_goes_through_a_third_language(
+    tmp_path: Path, open_translator: OpenTranslator
+) -> None:
+    """pt -> en -> es: both bundles work on it, placeholders and terms go all the way, and the answer says so."""
+    write_bundle(tmp_path / "pt-en", "reverse")
+    write_bundle(tmp_path / "en-es", "reverse", [("en", "es")], version="7")
+    options = TranslationOptions(glossary={"gato": "michi"})
+    wanted = ["O jardim da casa azul\n\n- Fim", "O gato viu {nome} na casa"]
+    result = await open_translator(tmp_path).translate(wanted, "pt", "es", options)
+    plain, spans = result.translations
+    assert plain.text == reversed_text(reversed_text("O jardim da casa azul")) + "\n\n- Fim"
+    assert plain.pivot == "en"
+    assert (spans.text.count("michi"), spans.text.count("{nome}")) == (1, 1)
+    assert (result.model_name, result.model_version) == ("pt-en+en-es", "1+7")
+
+
+async def test_the_source_can_be_detected(tmp_path: Path, open_translator: OpenTranslator) -> None:
+    """Each text by itself; one that is in the target language already is left as it is."""
+    write_bundle(tmp_path / "pt-en", "reverse")
+    write_bundle(tmp_path / "en-pt", "reverse", [("en", "pt")])
+    wanted = ["O menino comprou pão na padaria.", "The boy bought bread at the bakery."]
+    result = await open_translator(tmp_path).translate(wanted, "auto", "en", TranslationOptions())
+    portuguese, english = result.translations
+    assert portuguese.text == reversed_text(wanted[0])
+    assert portuguese.detected is not None
+    assert (portuguese.source, portuguese.detected.language) == ("pt", "pt")
+    assert (english.source, english.text, english.segments) == ("en", wanted[1], ())
+
+
+async def test_detection_knows_the_served_languages_only(tmp_path: Path, open_translator: OpenTranslator) -> None:
+    """Nobody is told of a language that cannot be translated here."""
+    write_bundle(tmp_path / "pt-en")
+    detections = open_translator(tmp_path).detect("Où est la bibliothèque ?")
+    assert {detection.language for detection in detections} == {"pt", "en"}
+
+
+async def test_unknown_pairs_and_empty_catalogs_are_told_apart(tmp_path: Path, open_translator: OpenTranslator) -> None:
+    """404 for what is not served, 503 for what is not there yet."""
+    with pytest.raises(errors.NotReady):
+        await translate(open_translator(tmp_path / "empty"), "O gato.")
+    write_bundle(tmp_path / "some" / "pt-en")
+    translator = open_translator(tmp_path / "some")
+    for source in ("fr", "auto"):
+        with pytest.raises(errors.UnknownPair):
+            await translator.translate(["O gato."], source, "xx", TranslationOptions())
