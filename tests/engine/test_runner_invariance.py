@@ -17,6 +17,7 @@ from service.bundles.manifest import Bundle
 from service.engine.job import DecodingOptions, DecodingResult, DecodingRules, Job
 from service.engine.loop import Engine
 from service.engine.runner import OrtRunner, OrtSessions
+from tests.engine.crowds import answer, play
 from tests.export.test_graphs import inlined
 
 HEADS, HEAD_DIM, WIDTH, HIDDEN, VOCAB, SLOTS = 4, 64, 256, 1024, 8000, 48
@@ -154,14 +155,7 @@ def translate(
     jobs = [
         Job(ids, DecodingOptions(size, size, max_new_tokens=limit, log_probs=True)) for ids, size, limit, _ in crowd
     ]
-    for turn in range(13):
-        for job, guest in zip(jobs, crowd, strict=True):
-            if guest[3] == turn:
-                engine.submit(job)
-        engine.turn()
-    while engine.turn():
-        pass
-    return [job.future.result(0) for job in jobs]
+    return play(engine, [(job, arrival) for job, (*_, arrival) in zip(jobs, crowd, strict=True)])
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -173,5 +167,4 @@ def test_a_job_translates_alike_alone_and_in_a_crowd(
     together = translate(sessions, crowd, rows)
     for guest, found in zip(crowd, together, strict=True):
         alone = translate(sessions, [guest], 4)[0]
-        assert found.hypotheses == alone.hypotheses  # ids, scores and every log-probability
-        assert found.finish_reason == alone.finish_reason
+        assert answer(found) == answer(alone)  # ids, scores and every log-probability
