@@ -32,22 +32,9 @@ from service.api.fields import Fields, read_fields
 from service.api.languages import name_of
 from service.api.limits import Caller
 from service.api.native import bearer_key
-from service.api.refusals import Dialect
+from service.api.refusals import COMMON_REFUSALS, Dialect, document
 from service.api.work import Order, let_in, translate
-from service.errors import (
-    BadRequest,
-    DeadlineExceeded,
-    DragomanError,
-    Forbidden,
-    InternalError,
-    InvalidRequest,
-    NotReady,
-    QueueFull,
-    QuotaExceeded,
-    SlowBody,
-    TooLarge,
-    UnknownPair,
-)
+from service.errors import BadRequest, DragomanError, InvalidRequest, QuotaExceeded, TooLarge, UnknownPair
 from service.translation.contract import AUTO, Translation, TranslationOptions
 
 TAG_NAME = re.compile(r"[A-Za-z_][\w:.-]{0,63}")
@@ -59,9 +46,6 @@ VARIETIES = {  # the client refuses plain EN and PT as targets before it sends a
 }
 REFUSED_FIELDS = (
     "glossary_id", "glossary_ids", "style_id", "translation_memory_id", "custom_instructions",
-)  # fmt: skip
-REFUSALS: tuple[type[DragomanError], ...] = (
-    BadRequest, Forbidden, SlowBody, TooLarge, QueueFull, QuotaExceeded, InternalError, NotReady, DeadlineExceeded,
 )  # fmt: skip
 
 
@@ -91,10 +75,7 @@ ERROR_SCHEMA = {
     "properties": {"message": {"type": "string"}, "detail": {"type": "string"}},
     "required": ["message"],
 }
-RESPONSES: dict[int | str, dict[str, Any]] = {
-    status_of(error): {"description": error.title, "content": {"application/json": {"schema": ERROR_SCHEMA}}}
-    for error in REFUSALS
-}
+RESPONSES = document((*COMMON_REFUSALS, TooLarge, QuotaExceeded), "application/json", ERROR_SCHEMA, status_of)
 TRANSLATE_SCHEMA = {
     "type": "object",
     "properties": {

@@ -17,26 +17,11 @@ from service.api.fields import Fields, read_fields
 from service.api.languages import name_of
 from service.api.limits import Caller
 from service.api.native import bearer_key
-from service.api.refusals import Dialect
+from service.api.refusals import COMMON_REFUSALS, Dialect, document
 from service.api.work import Order, let_in, note, num_characters, translate
-from service.errors import (
-    BadRequest,
-    DeadlineExceeded,
-    DragomanError,
-    Forbidden,
-    InternalError,
-    InvalidRequest,
-    NotReady,
-    QueueFull,
-    SlowBody,
-    TooLarge,
-    UnknownPair,
-)
+from service.errors import BadRequest, DragomanError, InvalidRequest, TooLarge, UnknownPair
 from service.translation.contract import AUTO, Detection, Translation, TranslationOptions, TranslationResult
 
-REFUSALS: tuple[type[DragomanError], ...] = (
-    BadRequest, Forbidden, SlowBody, QueueFull, InternalError, NotReady, DeadlineExceeded,
-)  # fmt: skip
 PATHS = ("/translate", "/detect", "/languages", "/frontend/settings", "/health")
 
 
@@ -54,10 +39,7 @@ DIALECT = Dialect("libretranslate", claims=lambda path: path in PATHS, render=re
 router = APIRouter(tags=["libretranslate"])
 
 ERROR_SCHEMA = {"type": "object", "properties": {"error": {"type": "string"}}, "required": ["error"]}
-RESPONSES: dict[int | str, dict[str, Any]] = {
-    status_of(error): {"description": error.title, "content": {"application/json": {"schema": ERROR_SCHEMA}}}
-    for error in REFUSALS
-}
+RESPONSES = document(COMMON_REFUSALS, "application/json", ERROR_SCHEMA, status_of)
 TRANSLATE_SCHEMA = {
     "type": "object",
     "properties": {

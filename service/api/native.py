@@ -17,23 +17,11 @@ from service.api.connection import while_connected
 from service.api.context import record_in, rooms_of
 from service.api.languages import name_of
 from service.api.limits import Caller
-from service.api.refusals import Dialect, as_dragoman_error
+from service.api.refusals import COMMON_REFUSALS, Dialect, as_dragoman_error, document
 from service.api.schemas import finite
 from service.api.sse import Event, EventStream, document_events
 from service.api.work import Order, let_in, stream, translate
-from service.errors import (
-    BadRequest,
-    DeadlineExceeded,
-    DragomanError,
-    Forbidden,
-    InternalError,
-    InvalidRequest,
-    NotReady,
-    QueueFull,
-    SlowBody,
-    TooLarge,
-    UnknownPair,
-)
+from service.errors import DragomanError, InvalidRequest, TooLarge, UnknownPair
 from service.translation.contract import (
     DoneEvent,
     Segment,
@@ -45,10 +33,7 @@ from service.translation.contract import (
 )
 
 PROBLEM_JSON = "application/problem+json"
-REFUSALS: tuple[type[DragomanError], ...] = (
-    BadRequest, Forbidden, UnknownPair, SlowBody, TooLarge, InvalidRequest, QueueFull, InternalError, NotReady,
-    DeadlineExceeded,
-)  # fmt: skip
+REFUSALS = (*COMMON_REFUSALS, UnknownPair, TooLarge, InvalidRequest)
 
 
 def render_error(error: DragomanError, request_id: str) -> Response:
@@ -67,8 +52,7 @@ def problem(error: DragomanError, request_id: str) -> dict[str, Any]:
 
 
 def document_refusals(*errors: type[DragomanError]) -> dict[int | str, dict[str, Any]]:
-    content = {PROBLEM_JSON: {"schema": schemas.Problem.model_json_schema()}}
-    return {error.status: {"description": error.title, "content": content} for error in errors}
+    return document(errors, PROBLEM_JSON, schemas.Problem.model_json_schema())
 
 
 DIALECT = Dialect("native", claims=lambda path: path.startswith("/v1/"), render=render_error)

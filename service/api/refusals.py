@@ -6,7 +6,7 @@ and Starlette raise into our own tree first, without quoting any of the request.
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,11 +16,27 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from service.api.context import record_in
-from service.errors import BadRequest, DragomanError, InternalError, InvalidRequest, MethodNotAllowed, NotFound
+from service.errors import (
+    BadRequest,
+    DeadlineExceeded,
+    DragomanError,
+    Forbidden,
+    InternalError,
+    InvalidRequest,
+    MethodNotAllowed,
+    NotFound,
+    NotReady,
+    QueueFull,
+    SlowBody,
+)
 from service.metrics import Api, Outcome
 
 FIELD = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,39}")  # a field's name is repeated to the caller only if it looks like one
 NO_OBJECT = frozenset({"missing", "model_type", "model_attributes_type", "dict_type"})
+# What any request that translates may meet, in every API; each adds what it tells apart.
+COMMON_REFUSALS: tuple[type[DragomanError], ...] = (
+    BadRequest, Forbidden, SlowBody, QueueFull, InternalError, NotReady, DeadlineExceeded,
+)  # fmt: skip
 CLOSING = frozenset({408, 413, 431})  # the rest of the body is not read, so the connection cannot be used again
 
 
@@ -35,6 +51,19 @@ class Dialect:
 
 def choose_dialect(dialects: tuple[Dialect, ...], path: str) -> Dialect:
     return next(dialect for dialect in dialects if dialect.claims(path))
+
+
+def document(
+    errors: Iterable[type[DragomanError]],
+    media_type: str,
+    schema: Mapping[str, Any],
+    status_of: Callable[[type[DragomanError]], int] = lambda error: error.status,
+) -> dict[int | str, dict[str, Any]]:
+    """These refusals as OpenAPI lists them, by status."""
+    content = {media_type: {"schema": schema}}
+    return {
+        status_of(error): {"description": error.title, "content": content} for error in sorted(errors, key=status_of)
+    }
 
 
 def answer(dialect: Dialect, error: DragomanError, request_id: str) -> Response:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from service.engine.job import DecodingOptions, DecodingRules, FinishReason, Job
 from service.engine.loop import Engine
 from service.engine.scheduler import EngineSettings
-from tests.engine.conftest import Clock
+from tests.clock import Clock
 from tests.engine.reference_search import translate
 from tests.engine.reverse_runner import EOS, FakeRunner, dream, reversal, stutter
 

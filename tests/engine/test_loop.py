@@ -19,7 +19,7 @@ from service.engine.job import (
 )
 from service.engine.loop import Engine, SilentObserver
 from service.engine.scheduler import EngineSettings
-from tests.engine.conftest import Clock
+from tests.clock import Clock
 from tests.engine.reverse_runner import EOS, FakeRunner, reversal, reverse_runner
 
 RULES = DecodingRules(max_new_tokens=200)

@@ -14,7 +14,7 @@ from service.translation.contract import (
 )
 from service.translation.translator import Translator
 from tests.bundles.fakes import FakeEngines, tokenizer
-from tests.translation.conftest import Clock
+from tests.clock import Clock
 
 
 async def translate(translator: Translator, text: str, **options: Any) -> Translation:

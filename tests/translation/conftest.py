@@ -12,19 +12,9 @@ from service.translation.language import Detector
 from service.translation.tokenizer import Tokenizer
 from service.translation.translator import Translator
 from tests.bundles.fakes import FakeEngines, open_catalog
+from tests.clock import Clock
 
 OpenTranslator = Callable[..., Translator]
-
-
-class Clock:
-    """Stands still until told, or moves a little whenever it is looked at."""
-
-    def __init__(self, tick: float = 0.0) -> None:
-        self.now, self.tick = 100.0, tick
-
-    def __call__(self) -> float:
-        self.now += self.tick
-        return self.now
 
 
 @pytest.fixture

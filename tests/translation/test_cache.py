@@ -16,17 +16,10 @@ from service.engine.job import DecodingOptions, DecodingResult, DecodingRules, F
 from service.engine.loop import Engine
 from service.engine.scheduler import EngineSettings
 from service.translation.cache import LookupResult, Order, ResultStore, SegmentCache, SegmentKey, Ticket
+from tests.clock import Clock
 from tests.engine.reverse_runner import EOS, FakeRunner, reverse_runner
 
 Tokens = list[int]
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 class Desk:

@@ -10,8 +10,9 @@ from service.engine.job import FinishReason
 from service.engine.scheduler import EngineSettings
 from service.translation.contract import SegmentWarning
 from tests.bundles.fakes import FakeEngines, write_bundle
+from tests.clock import Clock
 from tests.translation.asking import Hold, events_of, pass_time_from_the_third_step, streamed_text, translate
-from tests.translation.conftest import Clock, OpenTranslator
+from tests.translation.conftest import OpenTranslator
 
 
 @pytest.mark.parametrize(("kind", "reason"), [("loop", "repetition"), ("long", "length")])

@@ -8,8 +8,9 @@ import pytest
 from service import errors
 from service.translation.contract import SegmentWarning, TranslationLimits, TranslationOptions
 from tests.bundles.fakes import FakeEngines, tokenizer, write_bundle
+from tests.clock import Clock
 from tests.translation.asking import translate
-from tests.translation.conftest import Clock, OpenTranslator
+from tests.translation.conftest import OpenTranslator
 
 
 async def test_n_best_gives_the_other_hypotheses(tmp_path: Path, open_translator: OpenTranslator) -> None:

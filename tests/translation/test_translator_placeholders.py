@@ -5,8 +5,9 @@ from pathlib import Path
 from service.engine.job import FinishReason
 from service.translation.contract import SegmentWarning
 from tests.bundles.fakes import FakeEngines, write_bundle
+from tests.clock import Clock
 from tests.translation.asking import pass_time_from_the_third_step, translate
-from tests.translation.conftest import Clock, OpenTranslator
+from tests.translation.conftest import OpenTranslator
 
 
 async def test_lost_placeholders_are_tried_again_in_pieces(tmp_path: Path, open_translator: OpenTranslator) -> None:

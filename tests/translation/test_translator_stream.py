@@ -9,8 +9,9 @@ import pytest
 from service import errors
 from service.translation.contract import SegmentEvent, TokenEvent, TranslationOptions
 from tests.bundles.fakes import FakeEngines, write_bundle
+from tests.clock import Clock
 from tests.translation.asking import Hold, events_of, result_of, streamed_text, translate
-from tests.translation.conftest import Clock, OpenTranslator
+from tests.translation.conftest import OpenTranslator
 
 
 @pytest.mark.parametrize("kind", ["copy", "reverse", "forget"])
