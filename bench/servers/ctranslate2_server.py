@@ -1,0 +1,65 @@
+"""The usual design: requests are collected into batches, and a batch is translated as a whole by CTranslate2.
+
+    python -m bench.servers.ctranslate2_server --port 8001 --twin DIR --bundle DIR [--max-texts 32] [--wait-ms 5]
+
+A batch closes when it holds `max-texts` texts or when its first one has waited `wait-ms`. It is translated on a thread
+while the next one is being collected; whoever comes meanwhile waits for the whole batch to end.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from bench.servers.app import parser, serve
+
+Translate = Callable[[Sequence[str]], list[str]]
+Order = tuple[Sequence[str], "asyncio.Future[list[str]]"]
+
+
+class Batcher:
+    def __init__(self, translate: Translate, max_texts: int, wait_seconds: float) -> None:
+        self._translate, self._max_texts, self._wait_seconds = translate, max_texts, wait_seconds
+        self._orders: asyncio.Queue[Order] = asyncio.Queue()
+
+    async def translate(self, texts: Sequence[str]) -> list[str]:
+        answer: asyncio.Future[list[str]] = asyncio.get_running_loop().create_future()
+        self._orders.put_nowait((texts, answer))
+        return await answer
+
+    async def work(self) -> None:
+        loop = asyncio.get_running_loop()
+        with ThreadPoolExecutor(1) as thread:
+            while True:
+                batch = await self._collect()
+                texts = [text for wanted, _ in batch for text in wanted]
+                try:
+                    found = iter(await loop.run_in_executor(thread, self._translate, texts))
+                except Exception as error:
+                    for _, answer in batch:
+                        answer.cancelled() or answer.set_exception(error)
+                    continue
+                for wanted, answer in batch:
+                    mine = [next(found) for _ in wanted]
+                    answer.cancelled() or answer.set_result(mine)
+
+    async def _collect(self) -> list[Order]:
+        batch = [await self._orders.get()]
+        closes_at = asyncio.get_running_loop().time() + self._wait_seconds
+        while sum(len(wanted) for wanted, _ in batch) < self._max_texts:
+            try:
+                batch.append(self._orders.get_nowait())
+            except asyncio.QueueEmpty:
+                try:
+                    async with asyncio.timeout_at(closes_at):
+                        batch.append(await self._orders.get())
+                except TimeoutError:
+                    break
+        return batch
+
+
+if __name__ == "__main__":
+    options = parser()
+    options.add_argument("--max-texts", type=int, default=32)
+    options.add_argument("--wait-ms", type=float, default=5.0)
+    given = options.parse_args()
+    serve(given, lambda twin: Batcher(twin.translate, given.max_texts, given.wait_ms / 1000))
