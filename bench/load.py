@@ -37,7 +37,8 @@ class Plan:
 
 def poisson(rate: float, seconds: float, max_count: int, seed: int) -> list[float]:
     """Arrival times of a Poisson process; at most so many, so that a high rate cannot take for ever."""
-    draw, times, now = random.Random(seed), [], 0.0
+    draw, now = random.Random(seed), 0.0
+    times: list[float] = []
     while len(times) < max_count and (now := now + draw.expovariate(rate)) < seconds:
         times.append(now)
     return times

@@ -25,7 +25,7 @@ from pathlib import Path
 import uvloop
 
 from bench.capacity import highest_rate
-from bench.harness import Figure, Profile, Ratio, Report, Table, command, pinned, slower, spread, steps
+from bench.harness import Cell, Figure, Profile, Ratio, Report, Table, command, pinned, slower, spread, steps
 from bench.load import GIVE_UP_SECONDS, Plan, Probe, poisson, probe
 from bench.processes import Command, Server, ours, peer, serving
 from bench.questions import questions, whole_sentences, wire
@@ -214,7 +214,7 @@ def capacities(load: Load, found: Findings, number: int) -> None:
 
 
 def _in_turn(servers: Mapping[str, Server], number: int) -> list[str]:
-    return list(servers) if number % 2 == 0 else list(reversed(servers))
+    return list(servers) if number % 2 == 0 else list(reversed(list(servers)))
 
 
 def report(load: Load, found: Findings, best: Setting, agreement: float) -> Report:
@@ -241,11 +241,11 @@ def report(load: Load, found: Findings, best: Setting, agreement: float) -> Repo
 
 def _capacity_table(load: Load, found: Findings) -> Table:
     columns = ["server", "highest rate, requests/s", "p99 at 80 % of dynamic batches, ms", "CPU ms for a request"]
-    rows = [
+    rows: list[list[Cell]] = [
         [name, spread(found.capacity[name]), spread(found.p99[name]), spread(load.cpu.get(name, [0.0]))]
         for name in load.servers
     ]
-    return Table(f"Highest rate with p99 under {1000 * LIMIT_SECONDS:.0f} ms", columns, [list(row) for row in rows])
+    return Table(f"Highest rate with p99 under {1000 * LIMIT_SECONDS:.0f} ms", columns, rows)
 
 
 def _whole_probes(load: Load, name: str) -> list[Probe]:
@@ -253,13 +253,13 @@ def _whole_probes(load: Load, name: str) -> list[Probe]:
 
 
 def _probe_table(load: Load) -> Table:
-    rows = [
+    rows: list[list[Cell]] = [
         [name, one.rate, len(one.latencies), *(1000 * one.percentile(p) for p in (50, 95, 99)), one.errors]
         for name in load.seen
         for one in _whole_probes(load, name)
     ]
     columns = ["server", "requests/s", "requests", "p50 ms", "p95 ms", "p99 ms", "errors"]
-    return Table("Latency against rate", columns, [list(row) for row in rows])
+    return Table("Latency against rate", columns, rows)
 
 
 def _figures(load: Load) -> list[Figure]:
@@ -299,8 +299,8 @@ def _ratios(found: Findings) -> list[Ratio]:
 
 def _rates(what: str, name: str, rates: Mapping[str, Sequence[float]], bar: float | None) -> Ratio:
     pairs = sorted(mine / theirs for mine, theirs in zip(rates[OURS], rates[name], strict=True))
-    medians = [statistics.median(rates[side]) for side in (OURS, name)]
-    return Ratio(what, name, *medians, "requests/s", statistics.median(pairs), pairs[0], pairs[-1], bar, True)
+    mine, theirs = (statistics.median(rates[side]) for side in (OURS, name))
+    return Ratio(what, name, mine, theirs, "requests/s", statistics.median(pairs), pairs[0], pairs[-1], bar, True)
 
 
 if __name__ == "__main__":

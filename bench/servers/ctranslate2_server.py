@@ -32,15 +32,11 @@ class Batcher:
             while True:
                 batch = await self._collect()
                 texts = [text for wanted, _ in batch for text in wanted]
-                try:
-                    found = iter(await loop.run_in_executor(thread, self._translate, texts))
-                except Exception as error:
-                    for _, answer in batch:
-                        answer.cancelled() or answer.set_exception(error)
-                    continue
+                found = iter(await loop.run_in_executor(thread, self._translate, texts))
                 for wanted, answer in batch:
                     mine = [next(found) for _ in wanted]
-                    answer.cancelled() or answer.set_result(mine)
+                    if not answer.cancelled():
+                        answer.set_result(mine)
 
     async def _collect(self) -> list[Order]:
         batch = [await self._orders.get()]
