@@ -1,30 +1,21 @@
-"""Five hundred sentences with things that must survive translation, made from our own templates: always the same ones.
-
-    python -m tests.translation.placeholder_cases --bundles DIRECTORY
-
-translates them with real bundles and prints how many were kept at once, kept after a second attempt, reported lost,
-and lost silently (which must be none).
+"""Sentences with things that must survive translation: five hundred made from our own templates, and those of our own
+in `tests/data`. Always the same ones; `placeholder_report.py` translates them with real bundles.
 """
 
-import argparse
-import asyncio
+import csv
 import random
-import time
+import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from prometheus_client import CollectorRegistry
-
-from service.assembly import build_parts
-from service.metrics import Metrics
-from service.settings import Settings
 from service.translation.contract import Segment, SegmentWarning, Translation, TranslationOptions
 from service.translation.translator import Translator
 
 NUM_CASES = 500
+WRITTEN = Path(__file__).parents[1] / "data" / "placeholders.tsv"
 Verdict = Literal["kept", "retried", "reported", "silent"]
 
 TEMPLATES = {
@@ -81,6 +72,24 @@ TERMS = {
     "en": {"shoreline": "beira-mar", "ledger": "livro-razão", "Blue Ridge": "Blue Ridge", "espresso": "Dragocino"},
 }
 
+# What a reader of our own sentences sees in them, of the first kind that fits: written without a look at the service's
+# patterns, so that something which those overlook is missed here.
+KINDS = {
+    "tag": r"</?[a-z][^<>]*>",
+    "link": r"https?://[^\s),]*[^\s),.;!?]",
+    "e-mail": r"[\w.+]+@[\w.]+\w",
+    "{{name}}": r"\{\{\w+\}\}",
+    "${NAME}": r"\$\{\w+\}(?:/[\w.]*\w)?",
+    "{name}": r"\{\w+\}",
+    "%(name)s": r"%\(\w+\)[sd]",
+    "%s, %d": r"%[sd]",
+    "@handle": r"@[\w.]*\w",
+    "#hashtag": r"#\w+",
+    "path": r"(?<!\S)(?:[A-Z]:\\|~/|\.{0,2}/|\w+/)[^\s,]*\w",
+    "emoji": r"[^\x00-\u024f\s]+",
+}
+ANY_KIND = re.compile("|".join(f"(?P<k{number}>{regex})" for number, regex in enumerate(KINDS.values())))
+
 
 @dataclass(frozen=True)
 class Case:
@@ -99,6 +108,21 @@ def placeholder_cases(count: int = NUM_CASES, seed: int = 20261116) -> list[Case
         case = _case(languages[len(cases) % 2], len(cases), rng)
         cases.setdefault(case.text, case)
     return list(cases.values())
+
+
+def written_cases() -> list[Case]:
+    """Our own sentences; what must survive is what a reader sees."""
+    with WRITTEN.open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
+    return [Case(row["language"], row["text"], tuple(text for text, _ in seen(row["text"]))) for row in rows]
+
+
+def seen(text: str) -> list[tuple[str, str]]:
+    """What must survive in a text, in order, each with its kind."""
+    kinds = list(KINDS)
+    return [
+        (match.group(), kinds[match.lastindex - 1]) for match in ANY_KIND.finditer(text) if match.lastindex is not None
+    ]
 
 
 def _case(language: str, number: int, rng: random.Random) -> Case:
@@ -121,7 +145,7 @@ def verdict(case: Case, translation: Translation) -> Verdict:
 
 
 async def measure(
-    translator: Translator, cases: Sequence[Case], beam_size: int = 1
+    translator: Translator, cases: Iterable[Case], beam_size: int = 1
 ) -> list[tuple[Case, Verdict, tuple[Segment, ...]]]:
     """Translate every case from its language into the other one."""
     results = []
@@ -132,27 +156,3 @@ async def measure(
         translation = result.translations[0]
         results.append((case, verdict(case, translation), translation.segments))
     return results
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--bundles", type=Path, required=True, help="a directory with bundles for pt-en and en-pt")
-    parser.add_argument("--beam-size", type=int, default=1)
-    parser.add_argument("--show", type=int, default=10, help="how many imperfect ones to print")
-    arguments = parser.parse_args()
-    parts = build_parts(Settings(bundles=arguments.bundles), Metrics(CollectorRegistry()), time.monotonic)
-    print(parts.catalog.reload())
-    try:
-        results = asyncio.run(measure(parts.translator, placeholder_cases(), arguments.beam_size))
-    finally:
-        parts.catalog.close()
-    counts = Counter(outcome for _, outcome, _ in results)
-    for outcome in ("kept", "retried", "reported", "silent"):
-        print(f"{outcome:>9} {counts[outcome]:4d}  {counts[outcome] / len(results):6.1%}")
-    imperfect = [(case, outcome, segments) for case, outcome, segments in results if outcome != "kept"]
-    for case, outcome, segments in imperfect[: arguments.show]:
-        print(f"{outcome}: {case.text} -> {' | '.join(segment.text for segment in segments)}")
-
-
-if __name__ == "__main__":
-    main()
