@@ -9,11 +9,15 @@ CORPORA ?= corpora/pt-en
 PAIR ?= pt-en
 RUN ?= runs/$(PAIR)
 TRAIN_OPTIONS ?=
+# Sentences for the benchmarks, one a line (without it: the tests' own), and the revision that `bench-compare` looks back to.
+SOURCES ?=
+BASE ?= HEAD~1
+COMPARE_OPTIONS ?=
 
-.PHONY: help serve test lint types unit format train bench soak screenshots demo-metrics deploy-checks clean
+.PHONY: help serve test lint types unit format train bench bench-full bench-compare soak screenshots demo-metrics deploy-checks clean
 
 help:  ## list the targets
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 15
 
 $(SERVE)/.ready: pyproject.toml Makefile
 	$(PYTHON) -m venv $(SERVE)
@@ -65,8 +69,14 @@ deploy-checks: $(DEV)/.ready  ## build and run the image, lint the manifests, re
 screenshots: $(DEV)/.ready  ## take the README's pictures of the page again, with the embedded bundles
 	$(DEV)/bin/python docs/screenshots.py
 
-bench: $(DEV)/.ready  ## a line beside a document, on the embedded bundles
-	$(DEV)/bin/python -m bench.beside
+bench: $(DEV)/.ready  ## the benchmarks, roughly, in 5 minutes: SOURCES=file of sentences; page in bench/report
+	$(DEV)/bin/python -m bench quick $(if $(SOURCES),--sources $(SOURCES))
+
+bench-full: $(DEV)/.ready  ## the benchmarks as they are to be quoted; leave the machine alone meanwhile
+	$(DEV)/bin/python -m bench full $(if $(SOURCES),--sources $(SOURCES))
+
+bench-compare: $(DEV)/.ready  ## this tree against another revision, alternately: BASE=rev COMPARE_OPTIONS=...
+	$(DEV)/bin/python -m bench.compare $(BASE) $(if $(SOURCES),--sources $(SOURCES)) $(COMPARE_OPTIONS)
 
 soak: $(DEV)/.ready  ## 200 clients for 60 s, every answer compared with the lonely one
 	$(DEV)/bin/python -m tests.api.soak --seconds 60

@@ -10,6 +10,7 @@ matplotlib.use("Agg")
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Drawing
+from matplotlib.ticker import LogLocator
 
 from bench.harness import Figure, Ratio, Report
 
@@ -82,7 +83,7 @@ def _bars(axes: Axes, groups: dict[str, dict[str, float]]) -> None:
 
 def draw_ratios(ratios: Sequence[Ratio], folder: Path) -> Path:
     """Every ratio as a multiple of its bar, turned so that right of the line is better."""
-    drawing, axes = plt.subplots(figsize=(8, 1.2 + 0.36 * len(ratios)), layout="constrained")
+    drawing, axes = plt.subplots(figsize=(10, 1.2 + 0.36 * len(ratios)), layout="constrained")
     for place, ratio in enumerate(ratios):
         middle, low, high = (_beyond_bar(ratio, value) for value in (ratio.ratio, ratio.low, ratio.high))
         colour = MET if ratio.met else MISSED
@@ -90,10 +91,11 @@ def draw_ratios(ratios: Sequence[Ratio], folder: Path) -> Path:
         axes.plot(middle, place, "o", color=colour)
     axes.axvline(1, color="black", linewidth=1)
     axes.set_xscale("log", base=2)
-    axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    axes.xaxis.set_major_locator(LogLocator(base=2, numticks=8))
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:.3g}")
     axes.set_yticks(range(len(ratios)), [f"{ratio.what}, {ratio.against}" for ratio in ratios], fontsize="small")
     axes.invert_yaxis()
-    axes.set(title="Ratios as multiples of their bars (right of the line: met)")
+    drawing.suptitle("Ratios as multiples of their bars (right of the line: met)")
     axes.grid(alpha=0.3, axis="x")
     return _write(drawing, folder / "ratios.png")
 

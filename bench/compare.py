@@ -1,0 +1,177 @@
+"""This tree against another revision of it: the same work in turn, and the ratio with its confidence interval.
+
+    python -m bench.compare REVISION [--workloads greedy beam single] [--runs 8] [--export]
+
+The revision is checked out into a temporary worktree. One worker process per tree (this tree's `compare_worker.py` for
+both) stays up; they work in turn on one core, by CPU time of one thread. Both decode the same token ids with the same
+bundle, or with `--export` with one that each tree's own exporter made of the same weights.
+"""
+
+import argparse
+import json
+import os
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+from bench.harness import ROOT, Profile, pinned
+from bench.texts import sentences
+from service.bundles.manifest import Bundle, read_bundle
+from service.translation.tokenizer import load_tokenizer
+
+WORKER = Path(__file__).with_name("compare_worker.py")
+WORKLOADS = ("greedy", "beam", "single")
+SAMPLES = 10_000  # of the bootstrap
+Interval = tuple[float, float, float]  # middle, low, high
+
+
+@dataclass(frozen=True)
+class Comparison:
+    workload: str
+    ours: Sequence[float]  # CPU seconds, run by run
+    base: Sequence[float]
+    sentences: int
+    same: bool  # the same tokens came out
+
+    @property
+    def interval(self) -> Interval:
+        return bootstrap([theirs / mine for mine, theirs in zip(self.ours, self.base, strict=True)])
+
+
+def bootstrap(ratios: Sequence[float], confidence: float = 0.95, seed: int = 0) -> Interval:
+    """The geometric mean of the ratios, and the range in which it lies with this confidence, by resampling them."""
+    draw = random.Random(seed)
+    means = sorted(statistics.geometric_mean(draw.choices(ratios, k=len(ratios))) for _ in range(SAMPLES))
+    tail = round((1 - confidence) / 2 * SAMPLES)
+    return statistics.geometric_mean(ratios), means[tail], means[-1 - tail]
+
+
+@contextmanager
+def checked_out(revision: str) -> Iterator[Path]:
+    """A temporary worktree; removed again, whatever happens."""
+    with tempfile.TemporaryDirectory() as folder:
+        tree = Path(folder) / "base"
+        git = ["git", "-C", str(ROOT), "worktree"]
+        subprocess.run([*git, "add", "--quiet", "--detach", str(tree), revision], check=True)
+        try:
+            yield tree
+        finally:
+            subprocess.run([*git, "remove", "--force", str(tree)], check=True)
+
+
+def environment(tree: Path) -> dict[str, str]:
+    """The tree's own packages come before the installed ones."""
+    return os.environ | {"PYTHONPATH": str(tree), "OMP_NUM_THREADS": "1"}
+
+
+class Worker:
+    """A worker process in one tree."""
+
+    def __init__(self, tree: Path, bundle: Path, ids: Path) -> None:
+        self._tree = tree
+        command = [sys.executable, "-P", str(WORKER), str(tree), str(bundle), str(ids)]
+        self._process = subprocess.Popen(
+            command, cwd=tree, env=environment(tree), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    def __enter__(self) -> "Worker":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._process.terminate()
+        self._process.communicate()
+
+    def run(self, workload: str) -> dict[str, Any]:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        try:
+            self._process.stdin.write(workload + "\n")
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            pass
+        line = self._process.stdout.readline()
+        if not line:
+            raise SystemExit(f"the worker in {self._tree} ended; what it said stands above (try --export)")
+        return dict(json.loads(line))
+
+
+def compare(ours: Worker, base: Worker, workload: str, runs: int) -> Comparison:
+    first = ours.run(workload), base.run(workload)  # warm-up
+    same = first[0]["digest"] == first[1]["digest"]
+    seconds: dict[Worker, list[float]] = {ours: [], base: []}
+    for number in track(range(runs), f"{workload}", console=Console(stderr=True), transient=True):
+        for worker in (ours, base) if number % 2 == 0 else (base, ours):
+            seconds[worker].append(worker.run(workload)["seconds"])
+    return Comparison(workload, seconds[ours], seconds[base], first[0]["sentences"], same)
+
+
+def source_ids(bundle: Bundle, texts: Sequence[str]) -> list[list[int]]:
+    tokenizer, prefix, eos_id = load_tokenizer(bundle), bundle.pairs[0].source_prefix_ids, bundle.special_ids.eos
+    sources = [[*prefix, *tokenizer.encode([text]), eos_id] for text in texts]
+    return [ids for ids in sources if len(ids) <= bundle.limits.max_source_tokens]
+
+
+def export(tree: Path, model: Path, out: Path, texts: Path) -> Path:
+    """A bundle of these weights by this tree's own exporter."""
+    command = [sys.executable, "-P", "-m", "export.bundle", str(model), str(out), "--calibration", str(texts)]
+    subprocess.run(command, cwd=tree, env=environment(tree), check=True, stdout=subprocess.DEVNULL)
+    return out
+
+
+def run(given: argparse.Namespace) -> list[Comparison]:
+    texts = sentences(given.sources, given.limit)
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        base = stack.enter_context(checked_out(given.base))
+        ids, lines = folder / "ids.json", folder / "lines.txt"
+        ids.write_text(json.dumps(source_ids(read_bundle(given.bundle, check_hashes=False), texts)), "utf-8")
+        lines.write_text("\n".join(texts) + "\n", "utf-8")
+        workers = []
+        stack.enter_context(pinned(0))
+        for name, tree in (("ours", ROOT), ("base", base)):
+            bundle = export(tree, given.model, folder / name, lines) if given.export else given.bundle
+            workers.append(stack.enter_context(Worker(tree, bundle, ids)))
+        return [compare(workers[0], workers[1], workload, given.runs) for workload in given.workloads]
+
+
+def show(found: Sequence[Comparison], base: str) -> None:
+    table = Table("workload", "this tree", base, "ratio", "95 % interval", "tokens", title="sentences per CPU second")
+    for one in found:
+        rates = [f"{one.sentences / statistics.median(side):.0f}" for side in (one.ours, one.base)]
+        middle, low, high = one.interval
+        table.add_row(
+            one.workload, *rates, f"{middle:.3f}", f"{low:.3f} to {high:.3f}", "same" if one.same else "differ"
+        )
+    Console().print(table, "Above 1, this tree is faster.", sep="\n")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    profile = Profile()
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("base", help="revision to compare with")
+    parser.add_argument("--workloads", nargs="+", choices=WORKLOADS, default=WORKLOADS)
+    parser.add_argument("--runs", type=int, default=8, help="of each tree")
+    parser.add_argument("--limit", type=int, default=400, help="sentences")
+    parser.add_argument("--sources", type=Path, help="sentences, one a line (default: the repository's own)")
+    parser.add_argument("--bundle", type=Path, default=profile.bundle, help="that both trees run")
+    parser.add_argument("--model", type=Path, default=profile.model, help="that both trees export, with --export")
+    parser.add_argument("--export", action="store_true", help="compare the exporters too: each tree makes its bundle")
+    given = parser.parse_args(arguments)
+    for name in ("bundle", "model"):
+        setattr(given, name, getattr(given, name).resolve())
+    show(run(given), given.base)
+
+
+if __name__ == "__main__":
+    main()
