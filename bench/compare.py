@@ -122,6 +122,49 @@ def source_ids(bundle: Bundle, texts: Sequence[str]) -> list[list[int]]:
     return [ids for ids in sources if len(ids) <= bundle.limits.max_source_tokens]
 
 
+def export(tree: Path, model: Path, out: Path, texts: Sequence[str]) -> Path:
+    """A bundle of these weights by this tree's own exporter; its evidence, which it must have, is not looked at."""
+    files = {"--calibration": texts, "--verify": sentences(None, 40, "pt"), "": sentences(None, 40, "en")}
+    words: list[str] = []
+    for number, (option, lines) in enumerate(files.items()):
+        path = out.with_suffix(f".{number}")
+        path.write_text("\n".join(lines) + "\n", "utf-8")
+        words += [option, str(path)] if option else [str(path)]
+    command = [sys.executable, "-P", "-m", "export.bundle", str(model), str(out), *words]
+    subprocess.run(command, cwd=tree, env=environment(tree), check=True, stdout=subprocess.DEVNULL)
+    return out
+
+
+def run(self, workload: str) -> dict[str, Any]:
+    assert self._process.stdin is not None
+    assert self._process.stdout is not None
+    try:
+        self._process.stdin.write(workload + "\n")
+        self._process.stdin.flush()
+    except BrokenPipeError:
+        pass
+    line = self._process.stdout.readline()
+    if not line:
+        raise SystemExit(f"the worker in {self._tree} ended; what it said stands above (try --export)")
+    return dict(json.loads(line))
+
+
+def compare(ours: Worker, base: Worker, workload: str, runs: int) -> Comparison:
+    first = ours.run(workload), base.run(workload)  # warm-up
+    same = first[0]["digest"] == first[1]["digest"]
+    seconds: dict[Worker, list[float]] = {ours: [], base: []}
+    for number in track(range(runs), f"{workload}", console=Console(stderr=True), transient=True):
+        for worker in (ours, base) if number % 2 == 0 else (base, ours):
+            seconds[worker].append(worker.run(workload)["seconds"])
+    return Comparison(workload, seconds[ours], seconds[base], first[0]["sentences"], same)
+
+
+def source_ids(bundle: Bundle, texts: Sequence[str]) -> list[list[int]]:
+    tokenizer, prefix, eos_id = load_tokenizer(bundle), bundle.pairs[0].source_prefix_ids, bundle.special_ids.eos
+    sources = [[*prefix, *tokenizer.encode([text]), eos_id] for text in texts]
+    return [ids for ids in sources if len(ids) <= bundle.limits.max_source_tokens]
+
+
 def export(tree: Path, model: Path, out: Path, texts: Path) -> Path:
     """A bundle of these weights by this tree's own exporter."""
     command = [sys.executable, "-P", "-m", "export.bundle", str(model), str(out), "--calibration", str(texts)]
@@ -134,13 +177,12 @@ def run(given: argparse.Namespace) -> list[Comparison]:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         base = stack.enter_context(checked_out(given.base))
-        ids, lines = folder / "ids.json", folder / "lines.txt"
+        ids = folder / "ids.json"
         ids.write_text(json.dumps(source_ids(read_bundle(given.bundle, check_hashes=False), texts)), "utf-8")
-        lines.write_text("\n".join(texts) + "\n", "utf-8")
         workers = []
         stack.enter_context(pinned(0))
         for name, tree in (("ours", ROOT), ("base", base)):
-            bundle = export(tree, given.model, folder / name, lines) if given.export else given.bundle
+            bundle = export(tree, given.model, folder / name, texts) if given.export else given.bundle
             workers.append(stack.enter_context(Worker(tree, bundle, ids)))
         return [compare(workers[0], workers[1], workload, given.runs) for workload in given.workloads]
 
