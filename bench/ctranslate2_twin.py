@@ -11,12 +11,12 @@ from ctranslate2.specs import common_spec, transformer_spec
 
 from export.network import Network, network_arrays
 from model.saved import SavedModel, load_model
-from model.tokenizer import BOS_ID, EOS_ID, UNK_ID, Tokenizer
+from model.tokenizer import BOS_ID, EOS_ID, UNK_ID
 
 
-def vocabulary(tokenizer: Tokenizer) -> list[str]:
+def vocabulary(size: int) -> list[str]:
     """A name for every id. The pieces' own names would do; numbers are as fast and never collide."""
-    names = [f"t{i}" for i in range(tokenizer.vocab_size)]
+    names = [f"t{i}" for i in range(size)]
     names[UNK_ID], names[BOS_ID], names[EOS_ID] = "<unk>", "<s>", "</s>"
     return names
 
@@ -36,7 +36,7 @@ def convert(saved: SavedModel, directory: Path, quantization: str | None) -> Non
             _norm(stack.layer_norm, network, f"{side}.norm")
         for i, layer in enumerate(stack.layer):
             _layer(layer, network, network.layer(side, i), is_decoder=side == "decoder")
-    names = vocabulary(saved.tokenizer)
+    names = vocabulary(saved.config.vocab_size)
     spec.register_source_vocabulary(names)
     spec.register_target_vocabulary(names)
     spec.validate()
@@ -46,7 +46,7 @@ def convert(saved: SavedModel, directory: Path, quantization: str | None) -> Non
 
 
 def _embeddings(spec: transformer_spec.TransformerSpec, network: Network) -> None:
-    table = network.arrays["embedding.weight"]
+    table = network.arrays["embedding.weight"].copy()  # the quantization works in place, and torch shares this memory
     spec.encoder.embeddings[0].weight = spec.decoder.embeddings.weight = table  # both are scaled by sqrt(d_model)
     spec.decoder.projection.weight = table
     spec.decoder.projection.bias = np.zeros(len(table), np.float32)

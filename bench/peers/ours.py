@@ -1,0 +1,59 @@
+"""Ours: the service's engine (scheduler, search, loop, runner). The only file of the benchmarks that builds one."""
+
+from collections.abc import Sequence
+from itertools import count
+
+from bench.peers.peer import MAX_TOKENS, Ids
+from service.bundles.manifest import Bundle
+from service.engine.job import DecodingOptions, DecodingRules, Job
+from service.engine.loop import Engine, Runner
+from service.engine.runner import OrtRunner, OrtSessions
+from service.engine.scheduler import EngineSettings
+
+
+class Ours:
+    """One loop is turned by hand on the calling thread; several run on threads of their own, as in the service.
+
+    The repetition guard is off: it would end a looping translation earlier than the peers do. A file is submitted
+    longest first, so that the batch does not end in one long row.
+    """
+
+    def __init__(
+        self,
+        bundle: Bundle,
+        rows: int = 64,
+        loops: int = 1,
+        max_tokens: int = MAX_TOKENS,
+        name: str = "ours",
+        guard: bool = False,
+    ) -> None:
+        self.name, self._max_tokens, self._guard, self._loops = name, max_tokens, guard, loops
+        sessions = OrtSessions(bundle, threads=1, provider="cpu")
+        self.runners = [OrtRunner(sessions, rows) for _ in range(loops)]
+        self.engine = engine_of(self.runners, bundle)
+        self._requests = count()
+        if loops > 1:
+            self.engine.start()
+
+    def translate_ids(self, sources: Sequence[Ids], beam_size: int) -> list[Ids]:
+        jobs = self.jobs(sources, beam_size)
+        longest_first = sorted(jobs, key=lambda job: -job.num_source_tokens)
+        self.engine.submit_all(longest_first)
+        while self._loops == 1 and self.engine.turn():
+            pass
+        return [list(job.future.result().hypotheses[0].ids) for job in jobs]
+
+    def jobs(self, sources: Sequence[Ids], beam_size: int) -> list[Job]:
+        """One request; each request is another, as from another caller."""
+        options = DecodingOptions(beam_size, max_new_tokens=self._max_tokens, repetition_guard=self._guard)
+        request = f"bench {next(self._requests)}"
+        return [Job(ids, options, request=request) for ids in sources]
+
+    def close(self) -> None:
+        self.engine.stop()
+
+
+def engine_of(runners: Sequence[Runner], bundle: Bundle) -> Engine:
+    """An engine for files: nobody else's lines wait, so no rows are kept for them, and the queue takes everything."""
+    settings = EngineSettings(max_queued_tokens=1 << 40, interactive_share=0.0)
+    return Engine(runners, DecodingRules.of(bundle), settings)
