@@ -124,52 +124,16 @@ def source_ids(bundle: Bundle, texts: Sequence[str]) -> list[list[int]]:
 
 def export(tree: Path, model: Path, out: Path, texts: Sequence[str]) -> Path:
     """A bundle of these weights by this tree's own exporter; its evidence, which it must have, is not looked at."""
-    files = {"--calibration": texts, "--verify": sentences(None, 40, "pt"), "": sentences(None, 40, "en")}
-    words: list[str] = []
-    for number, (option, lines) in enumerate(files.items()):
-        path = out.with_suffix(f".{number}")
-        path.write_text("\n".join(lines) + "\n", "utf-8")
-        words += [option, str(path)] if option else [str(path)]
+    own = [_written(out.with_suffix(f".{side}"), sentences(None, 300, side)) for side in ("pt", "en")]
+    words = ["--calibration", _written(out.with_suffix(".txt"), texts), "--golden", own[0], "--verify", *own]
     command = [sys.executable, "-P", "-m", "export.bundle", str(model), str(out), *words]
     subprocess.run(command, cwd=tree, env=environment(tree), check=True, stdout=subprocess.DEVNULL)
     return out
 
 
-def run(self, workload: str) -> dict[str, Any]:
-    assert self._process.stdin is not None
-    assert self._process.stdout is not None
-    try:
-        self._process.stdin.write(workload + "\n")
-        self._process.stdin.flush()
-    except BrokenPipeError:
-        pass
-    line = self._process.stdout.readline()
-    if not line:
-        raise SystemExit(f"the worker in {self._tree} ended; what it said stands above (try --export)")
-    return dict(json.loads(line))
-
-
-def compare(ours: Worker, base: Worker, workload: str, runs: int) -> Comparison:
-    first = ours.run(workload), base.run(workload)  # warm-up
-    same = first[0]["digest"] == first[1]["digest"]
-    seconds: dict[Worker, list[float]] = {ours: [], base: []}
-    for number in track(range(runs), f"{workload}", console=Console(stderr=True), transient=True):
-        for worker in (ours, base) if number % 2 == 0 else (base, ours):
-            seconds[worker].append(worker.run(workload)["seconds"])
-    return Comparison(workload, seconds[ours], seconds[base], first[0]["sentences"], same)
-
-
-def source_ids(bundle: Bundle, texts: Sequence[str]) -> list[list[int]]:
-    tokenizer, prefix, eos_id = load_tokenizer(bundle), bundle.pairs[0].source_prefix_ids, bundle.special_ids.eos
-    sources = [[*prefix, *tokenizer.encode([text]), eos_id] for text in texts]
-    return [ids for ids in sources if len(ids) <= bundle.limits.max_source_tokens]
-
-
-def export(tree: Path, model: Path, out: Path, texts: Path) -> Path:
-    """A bundle of these weights by this tree's own exporter."""
-    command = [sys.executable, "-P", "-m", "export.bundle", str(model), str(out), "--calibration", str(texts)]
-    subprocess.run(command, cwd=tree, env=environment(tree), check=True, stdout=subprocess.DEVNULL)
-    return out
+def _written(path: Path, lines: Sequence[str]) -> str:
+    path.write_text("\n".join(lines) + "\n", "utf-8")
+    return str(path)
 
 
 def run(given: argparse.Namespace) -> list[Comparison]:
