@@ -5,13 +5,13 @@
 One engine with one runner, turned by hand, gets segments of every source length from 1 to the bundle's limit, greedy
 and by beams, in waves of random size at random turns, so that its graphs meet as many shapes as can be: encoder runs
 by sentences and length, decoder steps by rows and candidates. Tokens are random and translations short, because memory
-depends on shapes and not on sense. What is read is the resident set of this process, after a garbage collection; the
-process loads nothing that trains.
+depends on shapes and not on sense. What is read is the resident set of this process, after a garbage
+collection; it loads nothing that trains, beside which growth would look smaller than it is.
 """
 
 import gc
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import onnxruntime as ort
@@ -31,10 +31,10 @@ ENCODE_TOKENS = 256  # that join at one turn, also the server's default
 MAX_BEAM = 32  # far beyond what the server allows by default: each width is another number of candidates
 MAX_NEW_TOKENS = 4
 FIRST_WORD = 300  # lower ids are control symbols and bytes
-SHAPES_WANTED = 2_000
 MARKS = {"quick": (1_000, 2_000, 5_000), "full": (1_000, 2_000, 5_000, 10_000, 20_000, 35_000, 50_000)}
 
 Shape = tuple[str, int, int]  # graph, and what its inputs differ in
+Row = tuple[int, int, int, float]  # segments, shapes of the encoder and of the decoder so far, megabytes
 
 
 class WatchedEncoder:
@@ -101,53 +101,41 @@ def resident_megabytes() -> float:
     return psutil.Process().memory_info().rss / 1e6
 
 
-def measure(bundle: Bundle, marks: tuple[int, ...], begin: Callable[[str], None], seed: int) -> list[list[int | float]]:
-    """Segments, shapes of the encoder and of the decoder so far, megabytes: one row for each mark."""
-    traffic, rows = Traffic(bundle, seed), list[list[int | float]]()
-    for mark in marks:
-        begin(f"{mark} segments")
-        traffic.go_on(mark)
-        kinds = [kind for kind, _, _ in traffic.runner.shapes]
-        rows.append([traffic.num_segments, kinds.count("encoder"), kinds.count("decoder"), resident_megabytes()])
+def measure(profile: Profile, seed: int = 1) -> list[Row]:
+    """A row for each mark, read when nothing is under way."""
+    traffic, marks, rows = Traffic(read_bundle(profile.bundle), seed), MARKS[profile.name], list[Row]()
+    with steps(profile, "memory", len(marks)) as begin:
+        for mark in marks:
+            begin(f"{mark} segments")
+            traffic.go_on(mark)
+            kinds = [kind for kind, _, _ in traffic.runner.shapes]
+            rows.append((traffic.num_segments, kinds.count("encoder"), kinds.count("decoder"), resident_megabytes()))
     return rows
 
 
+def growth(first: Row, last: Row, bar: float | None) -> Ratio:
+    what = f"resident memory after {last[0]} segments of {last[1] + last[2]} shapes"
+    ratio = last[3] / first[3]
+    against = f"after {first[0]} segments"
+    return Ratio(what, against, last[3], first[3], "MB", ratio, ratio, ratio, bar, higher_is_better=False)
+
+
+def plot(rows: list[Row]) -> Figure:
+    points = [[float(segments), megabytes] for segments, _, _, megabytes in rows]
+    limit = {"2 % above the first": rows[0][3] * BAR}
+    return Figure("memory", "Resident memory", "segments", "MB", {"one runner": points}, lines=limit)
+
+
 def run(profile: Profile) -> Report:
-    marks = MARKS[profile.name]
-    with steps(profile, "memory", len(marks)) as begin:
-        rows = measure(read_bundle(profile.bundle), marks, begin, seed=1)
-    first, last = rows[0], rows[-1]
-    num_shapes = int(last[1] + last[2])
-    growth = last[3] / first[3]
-    notes = [
-        f"One runner of {ROWS} rows; shapes are counted where the graphs are run, the same shape once.",
-        f"The full profile has 50,000 segments and at least {SHAPES_WANTED} shapes; this run had {num_shapes}.",
-    ]
+    rows = measure(profile)
+    columns = ["segments", "encoder shapes", "decoder shapes", "MB"]
     return Report(
         name="memory",
         title="Memory over many shapes",
-        tables=[Table("Memory of the process", ["segments", "encoder shapes", "decoder shapes", "MB"], rows)],
-        ratios=[
-            Ratio(
-                f"resident memory after {last[0]} segments of {num_shapes} shapes",
-                f"after {first[0]} segments",
-                *(last[3], first[3], "MB"),
-                *(growth, growth, growth),
-                bar=BAR,
-                higher_is_better=False,
-            )
-        ],
-        figures=[
-            Figure(
-                "memory",
-                "Resident memory over segments",
-                "segments",
-                "MB",
-                {"one runner": [[row[0], row[3]] for row in rows]},
-                lines={"2 % above the first": first[3] * BAR},
-            )
-        ],
-        notes=notes,
+        tables=[Table("Memory of the process", columns, [list(row) for row in rows])],
+        ratios=[growth(rows[0], rows[-1], profile.choose(None, BAR))],
+        figures=[plot(rows)],
+        notes=[f"One runner of {ROWS} rows. A shape is counted once, where its graph runs."],
     )
 
 
