@@ -1,27 +1,25 @@
 """Training speed against the obvious loop of `nn.Transformer`: same data, same size, alternately, in one run.
 
-    python bench/training.py train.pt train.en [--threads 1] [--updates 20]
+    python -m bench.training train.pt train.en [--tokens 20000] [--rounds 4]
 
-Counts real source + target tokens (padding is not work that anyone asked for) per second of CPU time and of wall time.
+Counts real source + target tokens (padding is not work that anyone asked for) per second of CPU time, on one thread.
 The obvious loop is what a tutorial shows: shuffled sentences in batches of a fixed count, padded to the longest, masks
 for everything, logits for every position, torch's own modules.
 """
 
-import json
+import argparse
 import math
 import random
 import statistics
-import time
-from collections.abc import Callable, Iterator
+import warnings
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any
 
 import torch
-import typer
 from rich.console import Console
-from rich.table import Table
 from torch import Tensor, nn
 
+from bench.harness import REPORTS, Cell, Profile, Ratio, Report, Table, cpu_seconds, save, show, spread, steps, timed
 from model.batches import Batches, directions, pad
 from model.config import TransformerConfig, preset
 from model.corpus import Corpus, CorpusSpec, filter_pairs, read_pairs, tokenize
@@ -30,7 +28,10 @@ from model.train import keep_freed_memory
 from model.trainer import summed_loss
 from model.transformer import Transformer, sinusoids
 
-Work = Callable[[], int]  # one update; returns the real tokens that it saw
+BAR = 1.5
+OURS = "ours"
+TOKENS_PER_UPDATE = 3200
+BATCHES = (8, 16, 32, 64)  # sentences; the obvious loop takes the one that is fastest for it
 
 
 class Tutorial(nn.Module):
@@ -68,16 +69,14 @@ class Tutorial(nn.Module):
         return hidden @ self.embedding.weight.T  # [B, T, V]
 
 
-def tutorial_updates(corpus: Corpus, config: TransformerConfig, tokens_per_update: int) -> Iterator[int]:
+def tutorial_updates(corpus: Corpus, config: TransformerConfig, sentences: int) -> Iterator[int]:
     network = Tutorial(config).train()
     optimizer = torch.optim.Adam(network.parameters(), lr=1e-4, betas=(0.9, 0.98), eps=1e-9)
     criterion = nn.CrossEntropyLoss(ignore_index=PAD_ID, label_smoothing=0.1)
     order = list(range(corpus.num_plain))
     random.Random(1).shuffle(order)
-    mean = (len(corpus.first.flat) + len(corpus.second.flat)) / len(corpus.first) + 2
-    size = max(1, round(tokens_per_update / mean))  # as many real tokens per update as ours
-    for start in range(0, len(order), size):
-        chosen = order[start : start + size]
+    for start in range(0, len(order), sentences):
+        chosen = order[start : start + sentences]
         source = pad([[*corpus.first[i], EOS_ID] for i in chosen])
         target = pad([[BOS_ID, *corpus.second[i], EOS_ID] for i in chosen])
         optimizer.zero_grad()
@@ -107,53 +106,109 @@ def our_updates(
         yield tokens
 
 
-def measure(updates: Iterator[int], count: int) -> tuple[float, float]:
-    """Tokens per second of CPU time, and of wall time."""
-    cpu, wall, tokens = time.process_time(), time.perf_counter(), 0
-    for _ in range(count):
-        tokens += next(updates)
-    return tokens / (time.process_time() - cpu), tokens / (time.perf_counter() - wall)
+class Loop:
+    """A training loop that is advanced by some updates at a time."""
+
+    def __init__(self, updates: Iterator[int]) -> None:
+        self._updates = updates
+        self._tokens = 0
+
+    def advance(self, tokens: int) -> None:
+        """At least so many real tokens."""
+        end = self._tokens + tokens
+        while self._tokens < end:
+            self._tokens += next(self._updates)
+
+    def rate(self, tokens: int) -> float:
+        """Tokens per CPU second; batches differ in size, so tokens are counted and not assumed."""
+        before = self._tokens
+        seconds = cpu_seconds(lambda: self.advance(tokens))
+        return (self._tokens - before) / seconds
 
 
-def main(
-    source: Annotated[Path, typer.Argument()],
-    target: Annotated[Path, typer.Argument()],
-    threads: Annotated[int, typer.Option()] = 1,
-    updates: Annotated[int, typer.Option(help="updates per round")] = 8,
-    rounds: Annotated[int, typer.Option()] = 4,
-    tokenizer_path: Annotated[Path | None, typer.Option("--tokenizer")] = None,
-    out: Annotated[Path | None, typer.Option("--json")] = None,
-) -> None:
-    torch.set_num_threads(threads)
-    keep_freed_memory()  # for both: it is the process's
+def loops(source: Path, target: Path, tokenizer_path: Path | None) -> dict[str, Loop]:
+    """Ours, and the obvious one at every batch size."""
     spec = CorpusSpec((source, target))
     pairs, _ = filter_pairs(read_pairs(spec.files))
     model = tokenizer_path.read_bytes() if tokenizer_path else None
     tokenizer = Tokenizer(model or train_tokenizer([side for pair in pairs for side in pair], 8000, ["pt", "en"]))
     corpus = tokenize(pairs, spec, tokenizer, 0.0, 1)
     config = preset("small", vocab_size=tokenizer.vocab_size)
-    runs = {"obvious": tutorial_updates(corpus, config, 3200), "ours": our_updates(corpus, tokenizer, config, 3200)}
-    for run in runs.values():
-        next(run)  # warm-up
-    results: dict[str, list[tuple[float, float]]] = {name: [] for name in runs}
-    for _ in range(rounds):
-        for name, run in runs.items():
-            results[name].append(measure(run, updates))
-    report(results, out)
+    ours = Loop(our_updates(corpus, tokenizer, config, TOKENS_PER_UPDATE))
+    return {OURS: ours} | {_name(size): Loop(tutorial_updates(corpus, config, size)) for size in BATCHES}
 
 
-def report(results: dict[str, list[tuple[float, float]]], out: Path | None) -> None:
-    table = Table("loop", "tokens per CPU second", "tokens per second", title="training, small, real tokens")
-    medians: dict[str, Any] = {}
-    for name, rows in results.items():
-        medians[name] = [statistics.median(column) for column in zip(*rows, strict=True)]
-        table.add_row(name, *(f"{value:.0f}" for value in medians[name]))
-    ratios = [ours / theirs for ours, theirs in zip(medians["ours"], medians["obvious"], strict=True)]
-    table.add_row("ratio", *(f"{ratio:.2f}" for ratio in ratios))
-    Console().print(table)
-    if out:
-        out.write_text(json.dumps({"median": medians, "ratio": ratios, "rounds": results}, indent=1))
+def _name(size: int) -> str:
+    return f"nn.Transformer, {size} sentences"
+
+
+def measure(contenders: dict[str, Loop], tokens: int, rounds: int, profile: Profile) -> dict[str, list[float]]:
+    """Tokens per CPU second, round by round, in turn; of the obvious loops only the best goes beyond a first round."""
+    rates: dict[str, list[float]] = {}
+    with steps(profile, "training", len(contenders) + rounds) as begin:
+        for name, loop in contenders.items():
+            begin(f"{name}, first")
+            loop.advance(1)
+            rates[name] = [loop.rate(tokens)]
+        best = max((name for name in contenders if name != OURS), key=lambda name: rates[name])
+        found: dict[str, list[float]] = {OURS: [], best: []}
+        for number in range(rounds):
+            begin(f"round {number + 1}")
+            for name in list(found) if number % 2 == 0 else reversed(found):
+                found[name].append(contenders[name].rate(tokens))
+    return found
+
+
+def report(rates: dict[str, list[float]], tokens: int) -> Report:
+    (_, ours), (peer, obvious) = rates.items()
+    pairs = sorted(mine / theirs for mine, theirs in zip(ours, obvious, strict=True))
+    ratio = Ratio(
+        "training",
+        peer,
+        statistics.median(ours),
+        statistics.median(obvious),
+        "tokens per CPU second",
+        statistics.median(pairs),
+        pairs[0],
+        pairs[-1],
+        BAR,
+        higher_is_better=True,
+    )
+    rows: list[list[Cell]] = [[name, spread(found)] for name, found in rates.items()]
+    return Report(
+        "training",
+        "Training speed",
+        [Table("Training, `small`", ["loop", "real tokens per CPU second"], rows)],
+        [ratio],
+        notes=[
+            f"One thread, rounds of {tokens} real tokens in turn; padding is not counted. The obvious loop shuffles "
+            "sentences into batches of a fixed count, the fastest that was tried, pads to the longest, and computes "
+            f"logits for every position. Ours updates after {TOKENS_PER_UPDATE} tokens."
+        ],
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("source", type=Path, help="training text, a sentence a line")
+    parser.add_argument("target", type=Path, help="its translation, line by line")
+    parser.add_argument("--tokens", type=int, default=20_000, help="of a round, for each loop")
+    parser.add_argument("--rounds", type=int, default=4)
+    parser.add_argument("--tokenizer", type=Path, help="SentencePiece model (without it, one is trained first)")
+    parser.add_argument("--out", type=Path, default=REPORTS, help="folder for the JSON")
+    given = parser.parse_args(arguments)
+    torch.set_num_threads(1)
+    warnings.filterwarnings("ignore", message="enable_nested_tensor")  # a hint about inference
+    keep_freed_memory()  # for both: it is the process's
+    contenders = loops(given.source, given.target, given.tokenizer)
+
+    def run(profile: Profile) -> Report:
+        return report(measure(contenders, given.tokens, given.rounds, profile), given.tokens)
+
+    found = timed(run, Profile("full"))
+    show(found, Console())
+    save(found, given.out)
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    main()
