@@ -1,12 +1,13 @@
 """Ours: the service's engine (scheduler, search, loop, runner). The only file of the benchmarks that builds one."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import count
+from typing import Any
 
 from bench.peers.peer import MAX_TOKENS, Ids
 from service.bundles.manifest import Bundle
 from service.engine.job import DecodingOptions, DecodingRules, Job
-from service.engine.loop import Engine, Runner
+from service.engine.loop import Engine
 from service.engine.runner import OrtRunner, OrtSessions
 from service.engine.scheduler import EngineSettings
 
@@ -26,11 +27,17 @@ class Ours:
         max_tokens: int = MAX_TOKENS,
         name: str = "ours",
         guard: bool = False,
+        wrap: Callable[[Any], Any] = lambda session: session,
     ) -> None:
+        """`wrap` may put something around the runtime's sessions, to measure them."""
         self.name, self._max_tokens, self._guard, self._loops = name, max_tokens, guard, loops
         sessions = OrtSessions(bundle, threads=1, provider="cpu")
-        self.runners = [OrtRunner(sessions, rows) for _ in range(loops)]
-        self.engine = engine_of(self.runners, bundle)
+        sessions.encoder, sessions.decoder = wrap(sessions.encoder), wrap(sessions.decoder)
+        self.encoder, self.decoder = sessions.encoder, sessions.decoder
+        runners = [OrtRunner(sessions, rows) for _ in range(loops)]
+        # For files: nobody else's lines wait, so no rows are kept for them, and the queue takes everything.
+        settings = EngineSettings(max_queued_tokens=1 << 40, interactive_share=0.0)
+        self.engine = Engine(runners, DecodingRules.of(bundle), settings)
         self._requests = count()
         if loops > 1:
             self.engine.start()
@@ -49,11 +56,8 @@ class Ours:
         request = f"bench {next(self._requests)}"
         return [Job(ids, options, request=request) for ids in sources]
 
+    def active_rows(self) -> int:
+        return self.engine.snapshot().active_rows
+
     def close(self) -> None:
         self.engine.stop()
-
-
-def engine_of(runners: Sequence[Runner], bundle: Bundle) -> Engine:
-    """An engine for files: nobody else's lines wait, so no rows are kept for them, and the queue takes everything."""
-    settings = EngineSettings(max_queued_tokens=1 << 40, interactive_share=0.0)
-    return Engine(runners, DecodingRules.of(bundle), settings)
