@@ -100,9 +100,11 @@ class _Recorder:
         self._runner = runner
         self._rows: list[Prefix] = []  # with bos
 
-    def add(self, sources: Sequence[Sequence[int]]) -> None:
-        self._runner.add(sources)
-        self._rows += [()] * len(sources)
+    def add(self, sources: Sequence[Sequence[int]], rows: Sequence[int]) -> None:
+        self._runner.add(sources, rows)
+        self._rows += [()] * (max(rows) + 1 - len(self._rows))
+        for row in rows:
+            self._rows[row] = ()
 
     def step(self, next_ids: Ints, k: int, wanted: Ints | None = None) -> Candidates:
         candidates = self._runner.step(next_ids, k, wanted)

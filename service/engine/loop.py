@@ -38,8 +38,8 @@ log = logging.getLogger(__name__)
 class Runner(Protocol):
     """Runs the network for the rows of one batch; implemented by `runner` and by the tests' fakes.
 
-    Rows are numbered 0 to n - 1 without holes. The runner tracks each row's position; the engine decides everything
-    else. A runner is used by one thread at a time.
+    Rows are numbered 0 to n - 1. The runner tracks each row's position; the engine decides everything else. A runner is
+    used by one thread at a time.
     """
 
     @property
@@ -48,8 +48,11 @@ class Runner(Protocol):
     @property
     def max_source_tokens(self) -> int: ...
 
-    def add(self, sources: Sequence[Sequence[int]]) -> None:
-        """Encode, and append one row per source after the active rows. Sources of one call are of like length."""
+    def add(self, sources: Sequence[Sequence[int]], rows: Sequence[int]) -> None:
+        """Encode each source into its row: one that the caller has no more use for, or the next after the last.
+
+        Sources of one call are of like length. There are no holes again when the next step comes.
+        """
 
     def step(self, next_ids: Ints, k: int, wanted: Ints | None = None) -> Candidates:
         """One decoder step for all active rows: the k best next tokens of each, [rows, k].
@@ -64,7 +67,7 @@ class Runner(Protocol):
         """New row j continues old row parents[j]; an empty array drops all rows.
 
         Parents may repeat (a beam) and drop rows. The caller keeps survivors in place (parents[j] == j) where it can,
-        and fills holes from the tail.
+        and fills holes from the tail. A hole that an `add` is about to fill names itself.
         """
 
 
@@ -293,7 +296,7 @@ class DecodeLoop:
             if jobs:
                 with self._state:
                     advance = self._search.give_up(jobs, reason)
-                self._follow(advance)
+                self._answer(advance)
         self._next_deadline_at = min(map(_deadline_of, running), default=math.inf)
 
     def _admit(self, now: float) -> list[Job]:
@@ -304,16 +307,23 @@ class DecodeLoop:
             job.admitted_at = now
             self._next_deadline_at = min(self._next_deadline_at, _deadline_of(job))
             self._observer.admitted(now - job.submitted_at)
+        with self._state:
+            parents = self._search.settle(len(joined))
+        if parents is not None:
+            self._runner.keep(parents)
         for group in like_lengths(joined) if joined else ():
-            began = self._clock()
-            self._runner.add([job.source_ids for job in group])
-            with self._state:
-                self._search.add(group)
-            ended = self._clock()
-            self._observer.encoded(ended - began, sum(job.num_source_tokens for job in group), len(group))
-            for job in group:
-                job.encoded_at = ended
+            self._encode(group)
         return joined
+
+    def _encode(self, group: list[Job]) -> None:
+        began = self._clock()
+        with self._state:
+            rows = self._search.add(group)
+        self._runner.add([job.source_ids for job in group], rows)
+        ended = self._clock()
+        self._observer.encoded(ended - began, sum(job.num_source_tokens for job in group), len(group))
+        for job in group:
+            job.encoded_at = ended
 
     def _step(self, joined: list[Job]) -> float:
         question = self._search.ask()
@@ -329,13 +339,11 @@ class DecodeLoop:
         self._observer.stepped(ended - began, len(question.next_ids), num_jobs)
         for job in joined:
             self._observer.first_token(ended - job.submitted_at)
-        self._follow(advance)
+        self._answer(advance)
         return ended - began
 
-    def _follow(self, advance: Advance) -> None:
-        """Do what the search decided: move rows, stream tokens, resolve jobs."""
-        if advance.parents is not None:
-            self._runner.keep(advance.parents)
+    def _answer(self, advance: Advance) -> None:
+        """Stream tokens, resolve jobs."""
         for job, tokens in advance.emissions:
             _stream(job, tokens)
         if advance.outcomes:

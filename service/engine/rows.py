@@ -15,7 +15,7 @@ Floats = npt.NDArray[np.float32]
 
 
 class Rows:
-    """Rows 0 to `count` - 1, without holes once `close_holes` has run.
+    """Rows 0 to `count` - 1; which of them are holes is known to `search`.
 
     A step touches every row, so it must do so in as few array operations as can be: a row's tokens lie in a flat array,
     and what is kept for a row is where its next token goes, not its length.
@@ -46,20 +46,15 @@ class Rows:
     def length(self, row: int) -> int:
         return int(self._ends[row] - self._starts[row])
 
-    def open(self, first_id: int, looks: Sequence[int]) -> range:
-        """New rows at the end, with nothing generated, each to be looked at when it has so many tokens."""
-        new = slice(self.count, self.count + len(looks))
-        assert new.stop <= len(self.numbers), "admission reserves rows"
-        self._next_ids[new] = first_id
-        self._ends[new] = self._starts[new]
-        self._looks[new] = self._starts[new] + looks
-        self._sums[new] = 0.0
-        self.count = new.stop
-        return range(new.start, new.stop)
+    def open(self, row: int, first_id: int, look: int) -> None:
+        """A new row, with nothing generated, to be looked at when it has so many tokens."""
+        start = self._starts[row]
+        self._places[:, row] = first_id, start, start + look
+        self._sums[row] = 0.0
 
-    def open_copy(self) -> int:
-        """A new row at the end, to be filled by `copy`."""
-        assert self.count < len(self.numbers), "admission reserves the rows of a beam"
+    def append_row(self) -> int:
+        """A new row at the end, to be filled by `open` or `copy`."""
+        assert self.count < len(self.numbers), "admission reserves rows"
         self.count += 1
         return self.count - 1
 
@@ -112,18 +107,17 @@ class Rows:
             by_row = array.reshape(len(self.numbers), -1)  # [max_rows, max_length]
             by_row[to, :longest] = by_row[source, :longest]
 
-    def close_holes(self, dead: list[int]) -> tuple[list[int], list[int]]:
-        """Drop rows: the last ones move into the holes, all others stay. Returns the holes and who moved there."""
+    def shrink(self, dead: list[int], count: int) -> tuple[list[int], list[int]]:
+        """Be `count` rows: the last live ones move into holes, all others stay. Returns all holes, and the movers."""
         gone = set(dead)
-        count = self.count - len(gone)
         holes = [row for row in dead if row < count]
         movers = [row for row in range(count, self.count) if row not in gone]
-        for hole, mover in zip(holes, movers, strict=True):  # few: one by one costs less than an index
-            self._move(hole, mover)
+        for hole, mover in zip(holes, movers, strict=False):  # few: one by one costs less than an index
+            self.move(hole, mover)
         self.count = count
         return holes, movers
 
-    def _move(self, to: int, source: int) -> None:
+    def move(self, to: int, source: int) -> None:
         start, new_start, end = self._starts[source], self._starts[to], self._ends[source]
         new_end = end + new_start - start
         self._places[:, to] = self._places[:, source]

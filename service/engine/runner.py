@@ -171,7 +171,6 @@ class _DeviceState:
         return ort.OrtValue.ortvalue_from_numpy(np.zeros(self._shapes[tensor.name], tensor.dtype), self._device, 0)
 
     def encode(self, feeds: dict[str, Ints], rows: Ints) -> None:
-        assert rows[-1] - rows[0] + 1 == len(rows), "only host memory takes new rows in any order"
         cross = [tensor for tensor in self._tensors if tensor.kind == "cross"]
         binding = self._encoder.io_binding()
         for name, array in feeds.items():
@@ -180,11 +179,16 @@ class _DeviceState:
             binding.bind_output(tensor.name, self._device)
         _run(self._encoder, binding)
         for tensor, encoded in zip(cross, binding.get_outputs(), strict=True):
-            self._fill(tensor, encoded, int(rows[0]), len(rows))
+            for start, end in _neighbours(rows):
+                self._fill(tensor, encoded, start, int(rows[start]), end - start)
 
-    def _fill(self, tensor: StateTensor, encoded: ort.OrtValue, first: int, count: int) -> None:
+    def _fill(self, tensor: StateTensor, encoded: ort.OrtValue, start: int, first: int, count: int) -> None:
+        """The cross caches of `count` rows from `first` on are what was encoded from `start` on."""
         binding, value = self._place.io_binding(), self._values[tensor.name]
-        binding.bind_ortvalue_input("encoded", encoded)
+        shape, dtype = encoded.shape()[1:], np.dtype(tensor.dtype)  # S, d
+        offset = start * int(np.prod(shape)) * dtype.itemsize
+        address = encoded.data_ptr() + offset
+        binding.bind_input("encoded", self._device, 0, dtype.type, (count, *shape), address)
         self._bind_rows(binding.bind_input, "tensor", tensor, value, first, count)
         self._bind_rows(binding.bind_output, "placed_tensor", tensor, value, first, count)
         _run(self._place, binding)
@@ -239,11 +243,10 @@ class _StepInputs:
             _bind_array(binding.bind_input, name, getattr(self, name)[:rows])
         _bind_array(binding.bind_input, "k", self.k)
 
-    def add(self, first: int, lengths: Ints, first_source: int) -> None:
-        end = first + len(lengths)
-        self.positions[first:end] = 0
-        self.source_ends[first:end, 0] = lengths - 1
-        self.sources[first:end] = np.arange(first_source, first_source + len(lengths))
+    def add(self, rows: Ints, lengths: Ints, first_source: int) -> None:
+        self.positions[rows] = 0
+        self.source_ends[rows, 0] = lengths - 1
+        self.sources[rows] = np.arange(first_source, first_source + len(lengths))
 
     def remember(self, rows: int) -> None:
         self.history[self.numbers[:rows], self.positions[:rows, 0]] = self.tokens[:rows, 0]
@@ -321,17 +324,18 @@ class OrtRunner:
         """All memory that this runner keeps for itself; it was allocated before the first request."""
         return self._state.num_bytes + self._inputs.num_bytes + self._outputs.num_bytes
 
-    def add(self, sources: Sequence[Sequence[int]]) -> None:
+    def add(self, sources: Sequence[Sequence[int]], rows: Sequence[int]) -> None:
         for source in sources:
             if not 0 < len(source) <= self.max_source_tokens:
                 raise ValueError(f"a source has {len(source)} tokens; this bundle takes 1 to {self.max_source_tokens}")
-        first, count = self._num_rows, len(sources)
-        assert first + count <= self.max_rows, f"{first} + {count} rows, but there is room for {self.max_rows}"
-        lengths = np.array([len(source) for source in sources], np.int64)
+        num_rows = max(self._num_rows, max(rows) + 1)
+        assert num_rows <= self.max_rows, f"row {num_rows - 1}, but there is room for {self.max_rows}"
+        lengths, places = np.array([len(source) for source in sources], np.int64), np.array(rows, np.int64)
         for batch in self._batches(lengths):
-            self._state.encode(self._feeds([sources[i] for i in batch], lengths[batch]), first + batch)
-        self._inputs.add(first, lengths, self._num_sources)
-        self._num_rows, self._num_sources = first + count, self._num_sources + count
+            self._state.encode(self._feeds([sources[i] for i in batch], lengths[batch]), places[batch])
+        self._inputs.add(places, lengths, self._num_sources)
+        self._num_rows, self._num_sources = num_rows, self._num_sources + len(sources)
+        self._longest = int(self._inputs.positions[:num_rows].max())
 
     def step(self, next_ids: Ints, k: int, wanted: Ints | None = None) -> Candidates:
         rows = self._num_rows
@@ -401,8 +405,14 @@ def _by_kind(tensors: Sequence[StateTensor]) -> dict[str, list[StateTensor]]:
 
 
 def _as_slice(rows: Ints) -> slice | Ints:
-    """A slice where rows are neighbours: cheaper than an index, and the usual case."""
-    return slice(int(rows[0]), int(rows[-1]) + 1) if rows[-1] - rows[0] + 1 == len(rows) else rows
+    """A slice where rows are neighbours: cheaper than an index."""
+    return slice(int(rows[0]), int(rows[-1]) + 1) if len(_neighbours(rows)) == 1 else rows
+
+
+def _neighbours(rows: Ints) -> list[tuple[int, int]]:
+    """Where stretches of rows begin and end that follow one another."""
+    breaks = (np.flatnonzero(np.diff(rows) != 1) + 1).tolist()
+    return list(zip([0, *breaks], [*breaks, len(rows)], strict=True))
 
 
 def _bind_array(bind: Callable[..., None], name: str, array: npt.NDArray[Any]) -> None:

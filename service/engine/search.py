@@ -53,9 +53,8 @@ class Emission(NamedTuple):
 
 
 class Advance(NamedTuple):
-    """What changed: rows for the runner to keep (None: all, in place), tokens to stream, jobs that ended."""
+    """What a step brought: tokens to stream, jobs that ended."""
 
-    parents: Ints | None  # [new rows]
     emissions: list[Emission]
     outcomes: list[Outcome]
 
@@ -128,32 +127,42 @@ class Search:
         self.num_steps = 0
         self.decodings: dict[Job, Decoding] = {}
         self._rows = Rows(max_rows, rules.max_new_tokens)
-        self._owners: list[Decoding] = []  # one per row
+        self._owners: list[Decoding | None] = []  # one per row; a hole has none
         self._forced: list[Decoding] = []
         self._streaming: list[Decoding] = []
         self._beams: dict[int, list[Decoding]] = {}  # by width, once open
-        self._dead: list[int] = []  # rows that leave with this step
+        self._holes: list[int] = []  # rows whose hypotheses ended
+        self._vacant: list[int] = []  # the holes that jobs are about to join
+        self._parents: Ints | None = None  # [rows]: what beams moved since the runner was last told
         self._emissions: list[Emission] = []
         self._cut = np.zeros(max_rows, bool)  # rows whose eos only their limit put there
 
     @property
     def num_rows(self) -> int:
-        return self._rows.count
+        """Of those that live."""
+        return self._rows.count - len(self._holes)
 
-    def add(self, jobs: Iterable[Job]) -> None:
-        """Append one row per job; a beam opens from it after the forced prefix."""
-        decodings = [Decoding(job, self.rules, self.num_steps) for job in jobs]
-        rows = self._rows.open(self.rules.bos_id, [decoding.next_look(0) for decoding in decodings])
-        self._owners += decodings
-        for row, decoding in zip(rows, decodings, strict=True):
-            decoding.rows.append(row)
-            self.decodings[decoding.job] = decoding
-            if decoding.job.on_token is not None:
-                self._streaming.append(decoding)
-            if decoding.job.options.prefix_ids:
-                self._forced.append(decoding)
-            elif decoding.width > 1:
-                self._beams.setdefault(decoding.width, []).append(decoding)
+    def add(self, jobs: Iterable[Job]) -> list[int]:
+        """One row per job, where `settle` left room, then at the end; a beam opens from it after the forced prefix."""
+        return [self._open(Decoding(job, self.rules, self.num_steps)) for job in jobs]
+
+    def _open(self, decoding: Decoding) -> int:
+        if self._vacant:
+            row = self._vacant.pop(0)
+            self._owners[row] = decoding
+        else:
+            row = self._rows.append_row()
+            self._owners.append(decoding)
+        self._rows.open(row, self.rules.bos_id, decoding.next_look(0))
+        decoding.rows.append(row)
+        self.decodings[decoding.job] = decoding
+        if decoding.job.on_token is not None:
+            self._streaming.append(decoding)
+        if decoding.job.options.prefix_ids:
+            self._forced.append(decoding)
+        elif decoding.width > 1:
+            self._beams.setdefault(decoding.width, []).append(decoding)
+        return row
 
     def ask(self) -> Question:
         """The tokens to go on with, and how many candidates the widest beam needs."""
@@ -167,7 +176,6 @@ class Search:
     def advance(self, candidates: Candidates) -> Advance:
         """Give every row its next token, and end what ends."""
         self.num_steps += 1
-        num_rows = self.num_rows
         if self.rules.forced_end:
             candidates = self._force_ends(candidates)
         step = _Step(candidates, self._rows.numbers, plain=not self._forced and not self._beams)
@@ -177,7 +185,7 @@ class Search:
             for width in self._beams:
                 self._branch(width, candidates, step)
             self._gather(step.parents)
-        self._rows.append(step.tokens[: self.num_rows], step.log_probs[: self.num_rows])
+        self._rows.append(step.tokens[: self._rows.count], step.log_probs[: self._rows.count])
         outcomes = self._end_rows()
         if self._forced:
             self._open_beams()
@@ -185,7 +193,7 @@ class Search:
             outcomes += self._end_beams()
         for decoding in self._streaming:
             self._emit_settled(decoding)
-        return self._advance(step.parents, num_rows, outcomes)
+        return self._told(outcomes)
 
     def give_up(self, jobs: Sequence[Job], reason: FinishReason) -> Advance:
         """End running jobs early, with what they have."""
@@ -195,28 +203,47 @@ class Search:
                 if length := self._rows.length(row):
                     self._close(decoding, row, length, float(self._rows.sums[row]), reason)
             outcomes.append(self._leave(decoding)._replace(reason=reason))
-        return self._advance(self._rows.numbers, self.num_rows, outcomes)
+        return self._told(outcomes)
+
+    def settle(self, num_joining: int) -> Ints | None:
+        """Where rows go before so many jobs join: new row j is old row parents[j]; None when all stay where they are.
+
+        Who joins takes the place of who left, so that nobody moves for them; only holes beyond that are closed.
+        """
+        parents, self._parents = self._parents, None
+        before = self._rows.count
+        if self._holes:
+            if parents is not None:
+                self._stay_with_a_child(parents)
+            if num_joining < len(self._holes):
+                parents = self._close_holes(parents, self.num_rows + num_joining)
+            self._vacant, self._holes = self._holes, []
+            if parents is not None:
+                parents[self._vacant] = self._vacant
+        if parents is None or (len(parents) == before and not (parents != self._rows.numbers[:before]).any()):
+            return None
+        return parents
 
     def clear(self) -> list[Job]:
         """Drop all rows without results; returns the jobs that were running."""
         jobs = list(self.decodings)
-        self._rows.count = 0
+        self._rows.count, self._parents = 0, None
         self.decodings.clear()
         self._beams.clear()
-        for state in (self._owners, self._forced, self._streaming, self._dead, self._emissions):
+        for state in (self._owners, self._forced, self._streaming, self._holes, self._vacant, self._emissions):
             state.clear()
         return jobs
 
     def rows(self) -> list[tuple[Job, int, int]]:
-        """For each row: its job, its place in the job's beam, its number of tokens."""
-        lengths = self._rows.lengths.tolist()
-        return [(owner.job, owner.rows.index(row), lengths[row]) for row, owner in enumerate(self._owners)]
+        """For each live row: its job, its place in the job's beam, its number of tokens."""
+        beams = [(row, job, beam) for job, each in self.decodings.items() for beam, row in enumerate(each.rows)]
+        return [(job, beam, self._rows.length(row)) for row, job, beam in sorted(beams, key=lambda each: each[0])]
 
     # What is forced
 
     def _force_ends(self, candidates: Candidates) -> Candidates:
         """At a row's last token eos is the only candidate, and certain."""
-        limits = np.array([owner.limit for owner in self._owners])  # [rows]
+        limits = np.array([owner.limit for owner in self._owners if owner is not None])  # [rows]
         last = self._rows.lengths == limits - 1  # [rows]
         self._cut[: self.num_rows] = last & (candidates.ids[:, 0] != self.rules.eos_id)
         if not last.any():
@@ -282,13 +309,15 @@ class Search:
             elif free:
                 rows.append(free.pop(0))
             else:
-                rows.append(self._rows.open_copy())
+                rows.append(self._rows.append_row())
                 self._owners.append(decoding)
-        self._dead += free
+        self._vacate(free)
         return rows
 
     def _gather(self, parents: Ints) -> None:
-        moved = (parents[: self.num_rows] != self._rows.numbers[: self.num_rows]).nonzero()[0]
+        """Move what is known of the rows as their beams decided; the runner is told by `settle`."""
+        self._parents = parents[: self._rows.count]
+        moved = (self._parents != self._rows.numbers[: self._rows.count]).nonzero()[0]
         if moved.size:
             self._rows.copy(moved, parents[moved])
 
@@ -299,6 +328,8 @@ class Search:
         rows = self._rows.to_look_at(self.rules.eos_id)
         outcomes = []
         for decoding in dict.fromkeys([self._owners[row] for row in rows]):
+            if decoding is None:  # its beam left the row in this step
+                continue
             # In the order of the beam, not of the batch, because hypotheses may tie.
             for row in [row for row in decoding.rows if row in rows]:
                 self._look_at(decoding, row)
@@ -319,7 +350,7 @@ class Search:
             self._rows.look_again(row, decoding.next_look(length))
             return
         decoding.rows.remove(row)
-        self._dead.append(row)
+        self._vacate([row])
 
     def _loop_length(self, decoding: Decoding, row: int, length: int) -> int | None:
         """How many tokens at the end of a row are nothing but a loop."""
@@ -375,7 +406,7 @@ class Search:
 
     def _leave(self, decoding: Decoding) -> Outcome:
         """Take a job out, best hypothesis first: those that reached eos before those that did not."""
-        self._dead += decoding.rows
+        self._vacate(decoding.rows)
         job, ended = decoding.job, decoding.ended
         del self.decodings[job]
         if job.on_token is not None:
@@ -414,23 +445,40 @@ class Search:
             self._emissions.append(Emission(decoding.job, list(zip(tokens, log_probs, strict=True))))
             decoding.emitted = end
 
+    def _told(self, outcomes: list[Outcome]) -> Advance:
+        emissions, self._emissions = self._emissions, []
+        return Advance(emissions, outcomes)
+
     # Moving
 
-    def _advance(self, parents: Ints, num_rows: int, outcomes: list[Outcome]) -> Advance:
-        """Fill the holes that dead rows left, and say what changed since there were `num_rows`."""
-        changed = self.num_rows != num_rows or bool(self._dead)
-        if self._dead:
-            holes, movers = self._rows.close_holes(self._dead)
-            if holes:
-                parents = parents.copy()
-                parents[holes] = parents[movers]
-            for hole, mover in zip(holes, movers, strict=True):
-                owner = self._owners[hole] = self._owners[mover]
-                owner.rows[owner.rows.index(mover)] = hole
-            del self._owners[self.num_rows :]
-            self._dead.clear()
-        parents = parents[: self.num_rows]
-        if not changed and self._beams:
-            changed = bool((parents != self._rows.numbers[:num_rows]).any())
-        emissions, self._emissions = self._emissions, []
-        return Advance(parents if changed else None, emissions, outcomes)
+    def _vacate(self, rows: list[int]) -> None:
+        self._holes += rows
+        for row in rows:
+            self._owners[row] = None
+
+    def _stay_with_a_child(self, parents: Ints) -> None:
+        """Where a row's first child ended at once and another lives, that one takes its parent's place: no copy."""
+        for i, hole in enumerate(self._holes):
+            children = (parents[: self._rows.count] == hole).nonzero()[0].tolist()
+            child = next((row for row in children if row != hole and row not in self._holes), None)
+            if child is not None:
+                self._rows.move(hole, child)
+                self._own(hole, child)
+                parents[hole], self._holes[i] = hole, child
+
+    def _close_holes(self, parents: Ints | None, count: int) -> Ints:
+        """Be `count` rows, from the tail; the holes that stay are for those who join."""
+        parents = self._rows.numbers.copy() if parents is None else parents
+        holes, movers = self._rows.shrink(self._holes, count)
+        for hole, mover in zip(holes, movers, strict=False):
+            parents[hole] = parents[mover]
+            self._own(hole, mover)
+        del self._owners[count:]
+        self._holes = holes[len(movers) :]
+        return parents[:count]
+
+    def _own(self, row: int, before: int) -> None:
+        owner = self._owners[row] = self._owners[before]
+        assert owner is not None, "a hole was moved"
+        owner.rows[owner.rows.index(before)] = row
+        self._owners[before] = None

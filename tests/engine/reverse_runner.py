@@ -15,6 +15,7 @@ import numpy as np
 from service.engine.search import Candidates
 
 BOS, EOS = 2, 3
+EMPTY_ROW: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
 LogProbs = Callable[[tuple[int, ...], tuple[int, ...]], np.ndarray]
 
 
@@ -74,11 +75,14 @@ class FakeRunner:
         self.before_step: Callable[[int], None] = lambda step: None
         self._log_probs = log_probs
 
-    def add(self, sources: Sequence[Sequence[int]]) -> None:
+    def add(self, sources: Sequence[Sequence[int]], rows: Sequence[int]) -> None:
         self._maybe_fail("add")
         assert sources
+        assert len(set(rows)) == len(rows) == len(sources)
         assert all(0 < len(source) <= self.max_source_tokens for source in sources)
-        self.rows += [(tuple(source), ()) for source in sources]
+        for source, row in zip(sources, rows, strict=True):
+            self.rows[row : row + 1] = [(tuple(source), ())]
+            assert row < len(self.rows), "a new row follows the last one"
         self.added.append([len(source) for source in sources])
         assert len(self.rows) <= self.max_rows
 
@@ -89,6 +93,7 @@ class FakeRunner:
         assert next_ids.dtype == np.int64
         assert next_ids.flags.c_contiguous
         assert self.rows
+        assert EMPTY_ROW not in self.rows, "a place was kept free for a row that never came"
         self.num_steps += 1
         self.widths.append(len(self.rows))
         self.rows = [(s, (*p, int(token))) for (s, p), token in zip(self.rows, next_ids, strict=True)]
@@ -102,17 +107,15 @@ class FakeRunner:
         self._maybe_fail("keep")
         count = len(self.rows)
         assert len(parents) <= self.max_rows
-        assert all(0 <= parent < count for parent in parents)
+        assert all(0 <= parent < count or parent == row for row, parent in enumerate(parents))
         in_place = {int(parent) for row, parent in enumerate(parents) if row == parent}
         for row, parent in enumerate(parents):
-            # A row that lives on stays where it is, unless the batch is now too short for its place, or its first child
-            # ended there and the hole was filled from the tail: by a row of the tail, or by a beam's newest child.
-            filled = parents[parent] if parent < len(parents) else count
-            assert parent in in_place or filled >= len(parents) or filled in in_place, (
+            # A row that lives on stays where it is, unless the batch is now too short for its place.
+            assert parent in in_place or parent >= len(parents) or parents[parent] >= len(parents), (
                 f"{count} rows, moved to {parents}"
             )
             self.num_moves += int(row != parent)
-        self.rows = [self.rows[parent] for parent in parents]
+        self.rows = [self.rows[parent] if parent < count else EMPTY_ROW for parent in parents]
 
     def _maybe_fail(self, where: str) -> None:
         if where in self.fail_at:

@@ -31,7 +31,7 @@ def sources_of(count: int, seed: int = 0, longest: int = 30) -> list[list[int]]:
 def decode(runner: OrtRunner, sources: list[list[int]], steps: int, k: int = 1) -> tuple[np.ndarray, np.ndarray]:
     """Greedy for a fixed number of steps, eos or not: ids and log-probabilities, [rows, steps]."""
     runner.keep(EMPTY)
-    runner.add(sources)
+    runner.add(sources, range(len(sources)))
     tokens, ids, log_probs = np.full(len(sources), BOS), [], []
     for _ in range(steps):
         candidates = runner.step(tokens, k)
@@ -107,7 +107,7 @@ def test_rows_that_trade_places_go_on_undisturbed(sessions: OrtSessions) -> None
     runner, sources = OrtRunner(sessions, 8), sources_of(4, seed=2)
     expected, _ = decode(runner, sources, 6)
     runner.keep(EMPTY)
-    runner.add(sources)
+    runner.add(sources, range(len(sources)))
     tokens = np.full(4, BOS)
     for _ in range(3):
         tokens = runner.step(tokens, 1).ids[:, 0].copy()
@@ -123,7 +123,7 @@ def test_rows_move_before_their_first_step(sessions: OrtSessions) -> None:
     """A job may be cancelled between its encoding and its first token."""
     runner, sources = OrtRunner(sessions, 4), sources_of(3, seed=9)
     expected, _ = decode(OrtRunner(sessions, 1), [sources[2]], 4)
-    runner.add(sources)
+    runner.add(sources, range(len(sources)))
     runner.keep(np.array([2]))
     tokens = np.array([BOS])
     for step in range(4):
@@ -135,7 +135,7 @@ def test_beams_that_share_their_first_tokens_keep_them(sessions: OrtSessions) ->
     """Only slots that differ are copied; what is not copied must be the same already."""
     rng, source = np.random.default_rng(0), sources_of(1, seed=4)[0]
     runner = OrtRunner(sessions, 6)
-    runner.add([source])
+    runner.add([source], [0])
     paths = [[BOS]]
     for _ in range(20):
         runner.step(np.array([path[-1] for path in paths]), 8)
@@ -145,7 +145,7 @@ def test_beams_that_share_their_first_tokens_keep_them(sessions: OrtSessions) ->
     found = runner.step(np.array([path[-1] for path in paths]), 8)
     for row, path in enumerate(paths):
         alone = OrtRunner(sessions, 1)
-        alone.add([source])
+        alone.add([source], [0])
         for token in path:
             wanted = alone.step(np.array([token]), 2)
         np.testing.assert_array_equal(found.ids[row, :2], wanted.ids[0])
@@ -156,12 +156,12 @@ def test_a_hole_is_filled_and_new_rows_join(sessions: OrtSessions) -> None:
     """Continuous batching: rows leave and join at any step, each at its own position."""
     runner, (first, second, third) = OrtRunner(sessions, 4), sources_of(3, seed=5)
     alone = [decode(OrtRunner(sessions, 1), [source], 8) for source in (first, second, third)]
-    runner.add([first, second])
+    runner.add([first, second], [0, 1])
     tokens = np.full(2, BOS)
     for _ in range(3):
         tokens = runner.step(tokens, 1).ids[:, 0].copy()
     runner.keep(np.array([1]))  # the first leaves, the second takes its place
-    runner.add([third])
+    runner.add([third], [1])
     tokens = np.array([tokens[1], BOS])
     for step in range(5):
         candidates = runner.step(tokens, 1)
@@ -171,16 +171,35 @@ def test_a_hole_is_filled_and_new_rows_join(sessions: OrtSessions) -> None:
             assert candidates.log_probs[row, 0] == alone[who][1][0, at]
 
 
+def test_new_rows_take_any_places_that_are_free(sessions: OrtSessions) -> None:
+    """Who joins sits where others left: not side by side, and not in the order of their lengths."""
+    runner, sources = OrtRunner(sessions, 6), sources_of(9, seed=11)
+    alone = [decode(OrtRunner(sessions, 1), [source], 8) for source in sources]
+    runner.add(sources[:5], range(5))
+    tokens = np.full(5, BOS)
+    for _ in range(3):
+        tokens = runner.step(tokens, 1).ids[:, 0].copy()
+    runner.add(sources[5:9], [3, 0, 5, 1])
+    who, at = [6, 8, 2, 5, 4, 7], [0, 0, 3, 0, 3, 0]
+    tokens = np.array([BOS, BOS, tokens[2], BOS, tokens[4], BOS])
+    for step in range(5):
+        candidates = runner.step(tokens, 1)
+        tokens = candidates.ids[:, 0].copy()
+        for row in range(6):
+            assert tokens[row] == alone[who[row]][0][0, at[row] + step]
+            assert candidates.log_probs[row, 0] == alone[who[row]][1][0, at[row] + step]
+
+
 def test_wanted_tokens_are_scored_whatever_is_best(sessions: OrtSessions) -> None:
     """A forced prefix has scores too, though its tokens may be far from the best."""
     runner = OrtRunner(sessions, 240)  # room for as many candidates as the vocabulary has
-    runner.add(sources_of(3))
+    runner.add(sources_of(3), range(3))
     tokens = np.full(3, BOS)
     plain = runner.step(tokens, 480)
     order = [dict(zip(i.tolist(), p.tolist(), strict=True)) for i, p in zip(plain.ids, plain.log_probs, strict=True)]
     assert plain.wanted_log_probs is None
     runner.keep(EMPTY)
-    runner.add(sources_of(3))
+    runner.add(sources_of(3), range(3))
     wanted = np.array([7, 300, 479])
     found = runner.step(tokens, 1, wanted).wanted_log_probs
     assert found is not None
@@ -194,7 +213,7 @@ def test_runners_that_share_sessions_do_not_meet(sessions: OrtSessions) -> None:
     expected = [decode(OrtRunner(sessions, 1), [source], 5)[0][0] for source in sources]
     tokens = [np.array([BOS]), np.array([BOS])]
     for runner, source in zip((left, right), sources, strict=True):
-        runner.add([source])
+        runner.add([source], [0])
     for step in range(5):
         for i, runner in enumerate((left, right)):
             tokens[i] = runner.step(tokens[i], 1).ids[:, 0].copy()
@@ -206,7 +225,7 @@ def test_a_source_that_does_not_fit_is_refused(sessions: OrtSessions, length: in
     """Cut silently it would be a wrong translation; the buffers hold exactly what the bundle promises."""
     runner = OrtRunner(sessions, 2)
     with pytest.raises(ValueError, match=f"a source has {length} tokens; this bundle takes 1 to 96"):
-        runner.add([[5] * length])
+        runner.add([[5] * length], [0])
     assert runner.num_rows == 0
 
 
@@ -222,7 +241,7 @@ def test_the_longest_source_and_the_last_token_fit(sessions: OrtSessions) -> Non
 def test_more_rows_than_there_is_room_for_are_our_own_mistake(sessions: OrtSessions) -> None:
     """The scheduler reserves rows; if it miscounts, that must be loud."""
     with pytest.raises(AssertionError, match="room for 2"):
-        OrtRunner(sessions, 2).add(sources_of(3))
+        OrtRunner(sessions, 2).add(sources_of(3), range(3))
 
 
 def test_memory_is_known_before_the_first_request(sessions: OrtSessions) -> None:
@@ -243,7 +262,8 @@ def test_memory_stays_flat_over_many_shapes(sessions: OrtSessions) -> None:
         rng = np.random.default_rng(seed)
         for _ in range(60):
             runner.keep(EMPTY)
-            runner.add(sources_of(int(rng.integers(1, 17)), int(rng.integers(1 << 30)), longest=90))
+            sources = sources_of(int(rng.integers(1, 17)), int(rng.integers(1 << 30)), longest=90)
+            runner.add(sources, range(len(sources)))
             k = int(rng.choice([1, 2, 6, 8]))
             for _ in range(3):
                 runner.step(np.full(runner.num_rows, 50), k)

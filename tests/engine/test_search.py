@@ -29,8 +29,10 @@ def job(**options: object) -> Job:
     return Job([4, EOS], DecodingOptions(**options))
 
 
-def parents(advance: Advance) -> list[int] | None:
-    return None if advance.parents is None else advance.parents.tolist()
+def settled(search: Search, num_joining: int = 0) -> list[int] | None:
+    """What the runner is told before the next step."""
+    parents = search.settle(num_joining)
+    return None if parents is None else parents.tolist()
 
 
 def only(advance: Advance) -> Outcome:
@@ -43,8 +45,8 @@ def test_a_new_row_starts_from_bos_and_goes_on_with_what_it_chose() -> None:
     search = search_of(job(), job())
     assert search.ask().next_ids.tolist() == [BOS, BOS]
     assert search.ask().k == 1
-    advance = search.advance(candidates({7: -0.1}, {8: -0.2}))
-    assert parents(advance) is None
+    search.advance(candidates({7: -0.1}, {8: -0.2}))
+    assert settled(search) is None
     assert search.ask().next_ids.tolist() == [7, 8]
 
 
@@ -52,10 +54,27 @@ def test_holes_are_filled_from_the_tail_and_all_others_stay() -> None:
     """Moving a row costs; not moving it is free."""
     search = search_of(*[job() for _ in range(5)])
     going = {7: -0.1}
-    advance = search.advance(candidates(going, {EOS: -0.1}, going, {EOS: -0.1}, going))
-    assert parents(advance) == [0, 4, 2]
-    advance = search.advance(candidates(going, going, {EOS: -0.1}))
-    assert parents(advance) == [0, 1], "the last row leaves no hole"
+    search.advance(candidates(going, {EOS: -0.1}, going, {EOS: -0.1}, going))
+    assert settled(search) == [0, 4, 2]
+    search.advance(candidates(going, going, {EOS: -0.1}))
+    assert settled(search) == [0, 1], "the last row leaves no hole"
+
+
+def test_who_joins_takes_the_place_of_who_left() -> None:
+    """Then nobody moves; what is left over is closed from the tail, or joins at the end."""
+    search = search_of(*[job() for _ in range(5)])
+    going, ends = {7: -0.1}, {EOS: -0.1}
+    search.advance(candidates(going, ends, going, ends, going))
+    assert settled(search, num_joining=2) is None
+    assert search.add([job(), job()]) == [1, 3]
+    assert search.ask().next_ids.tolist() == [7, BOS, 7, BOS, 7]
+    search.advance(candidates(ends, ends, going, ends, going))
+    assert settled(search, num_joining=1) == [4, 1, 2]
+    assert search.add([job()]) == [1]
+    search.advance(candidates(going, ends, going))
+    assert settled(search, num_joining=2) is None
+    assert search.add([job(), job()]) == [1, 3]
+    assert search.num_rows == 4
 
 
 def test_a_score_is_the_sum_over_the_penalty_of_the_paper() -> None:
@@ -88,8 +107,8 @@ def test_a_beam_opens_from_one_row_and_keeps_the_first_child_in_place() -> None:
     """Two children of one parent: one stays, one is copied."""
     search = search_of(job(beam_size=2))
     assert search.ask().k == 4
-    advance = search.advance(candidates({7: -0.5, 8: -1.0, 9: -2.0, 10: -3.0}))
-    assert parents(advance) == [0, 0]
+    search.advance(candidates({7: -0.5, 8: -1.0, 9: -2.0, 10: -3.0}))
+    assert settled(search) == [0, 0]
     assert search.ask().next_ids.tolist() == [7, 8]
 
 
@@ -97,12 +116,13 @@ def test_a_beam_finds_what_greedy_search_misses() -> None:
     """The better sentence begins with the worse word."""
     search = search_of(job(beam_size=2, n_best=2))
     search.advance(candidates({7: -0.5, 8: -1.0, 9: -5.0, 10: -6.0}))
+    search.settle(0)
     dull = {9: -2.0, 10: -2.5, EOS: -3.0, 11: -4.0}
     bright = {EOS: -0.1, 9: -4.0, 10: -5.0, 11: -6.0}
     advance = search.advance(candidates(dull, bright))
     assert advance.outcomes == []
     # One hypothesis has ended: the live ones both descend from the first row, the best of them in its place.
-    assert parents(advance) == [0, 0]
+    assert settled(search) == [0, 0]
     outcome = only(search.advance(candidates({EOS: -0.1, 9: -5.0, 11: -6.0, 12: -7.0}, dull)))
     assert [hypothesis.ids for hypothesis in outcome.hypotheses] == [(8,), (7, 9)]
     assert outcome.reason is FinishReason.EOS
@@ -122,9 +142,11 @@ def test_equal_sums_go_to_the_earlier_beam_and_the_lower_rank() -> None:
     """Ties have an order that no neighbour can change."""
     search = search_of(job(beam_size=2))
     search.advance(candidates({7: -1.0, 8: -1.0, 9: -1.0, 10: -1.0}))
+    search.settle(0)
     assert search.ask().next_ids.tolist() == [7, 8]
     tied = {5: -1.0, 6: -1.0, 9: -1.0, 10: -1.0}
-    assert parents(search.advance(candidates(tied, tied))) == [0, 0]
+    search.advance(candidates(tied, tied))
+    assert settled(search) == [0, 0]
     assert search.ask().next_ids.tolist() == [5, 6]
 
 
@@ -194,6 +216,6 @@ def test_giving_up_a_beam_closes_the_hole_it_leaves() -> None:
         (True, 1),
     ]
     advance = search.give_up([leaver], FinishReason.CANCELLED)
-    assert parents(advance) == [1]
+    assert settled(search) == [1]
     assert only(advance).hypotheses[0].ids == (7,)
     assert [owner for owner, _, _ in search.rows()] == [stayer]
