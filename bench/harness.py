@@ -152,10 +152,10 @@ def slower(
     return Ratio(what, against, mine, theirs, unit, statistics.median(pairs), pairs[0], pairs[-1], bar, False)
 
 
-def share(what: str, part: float, whole: float, unit: str, bar: float | None, higher_is_better: bool) -> Ratio:
-    """A part of a whole that was measured once or as medians: no pairs, no spread."""
+def share(what: str, of: str, part: float, whole: float, unit: str, bar: float | None, higher_is_better: bool) -> Ratio:
+    """A part of a whole, both medians or measured once: no pairs, no spread."""
     ratio = part / whole
-    return Ratio(what, "the whole", part, whole, unit, ratio, ratio, ratio, bar, higher_is_better)
+    return Ratio(what, of, part, whole, unit, ratio, ratio, ratio, bar, higher_is_better)
 
 
 def spread(values: Sequence[float]) -> str:

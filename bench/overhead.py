@@ -109,7 +109,7 @@ def ratio_of(turns: Turns, rows: int, beam_size: int) -> Ratio:
     python, step = statistics.median(turns.python) / 1000, statistics.median(turns.total) / 1000
     name = "greedy" if beam_size == 1 else f"beam {beam_size}"
     bar = BAR if (rows, beam_size) == (BAR_ROWS, 1) else None
-    return share(f"Python's share of a step, {name}, {rows} rows", python, step, "µs", bar, higher_is_better=False)
+    return share(f"Python, {name}, {rows} rows", "the whole step", python, step, "µs", bar, higher_is_better=False)
 
 
 def _whole_files(subject: Subject, texts: list[str]) -> list[Ratio]:
@@ -118,8 +118,10 @@ def _whole_files(subject: Subject, texts: list[str]) -> list[Ratio]:
         meter, sources = Meter(subject, 64), encode(subject.tokenizer, texts)
         meter.file(sources[:64], beam_size)
         turns = meter.file(sources, beam_size)
-        what = f"Python's share of a whole file, {'greedy' if beam_size == 1 else f'beam {beam_size}'}, 64 rows"
-        found.append(share(what, turns.python[0] / 1e6, turns.total[0] / 1e6, "ms", None, higher_is_better=False))
+        what = f"Python, {'greedy' if beam_size == 1 else f'beam {beam_size}'}, 64 rows"
+        found.append(
+            share(what, "a whole file", turns.python[0] / 1e6, turns.total[0] / 1e6, "ms", None, higher_is_better=False)
+        )
     return found
 
 

@@ -1,8 +1,8 @@
 """Plain ONNX Runtime, the way exporters of the Hugging Face family do it: an encoder, a decoder with past, and a loop.
 
 Batches are padded, caches are new arrays that grow by concatenation, logits of the whole vocabulary come back to
-Python, and a batch runs until its last sentence ends. Optimizations are the runtime's own; int8 is its dynamic quantization.
-Greedy only: what a beam adds is reordering these caches once more.
+Python, and a batch runs until its last sentence ends. Optimizations are the runtime's own; int8 is its dynamic
+quantization. Greedy only: what a beam adds is reordering these caches once more.
 """
 
 import logging
