@@ -18,7 +18,8 @@ from rich.table import Table
 from bench.harness import REPORTS, load
 from bench.report import write_page
 
-SUITE = ("offline", "beside", "served")  # in this order; `training` needs files and runs by itself
+# In this order; `training` needs files and runs by itself.
+SUITE = ("offline", "latency", "served", "beside", "overhead", "limit", "memory")
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ OURS, WHOLE, DYNAMIC, ONE = "ours", "ours, whole batches", "CTranslate2, dynamic
 RATE_BAR, LATENCY_BAR = 2.0, 1 / 3
 SETTLED_SECONDS = 0.1
 WARM_RATE = 100.0
-TRIES = 3  # of a probe whose generator lagged
+TRIES = 5  # of a probe whose generator lagged
 Setting = tuple[int, float]  # texts, milliseconds
 
 
