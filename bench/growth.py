@@ -45,7 +45,10 @@ def microseconds_per_token(
         "ours": Ours(subject.bundle, batch, max_tokens=max_tokens),
         "CTranslate2 int8": CTranslate2(subject.saved, folder, "int8", batch, max_tokens=max_tokens),
     }
-    tokens = {name: sum(len(ids) + 1 for ids in peer.translate_ids(sources, 1)) for name, peer in peers.items()}
+    tokens = {
+        name: sum(min(len(ids) + 1, max_tokens) for ids in peer.translate_ids(sources, 1))
+        for name, peer in peers.items()
+    }
     works = {name: (lambda p=peer: p.translate_ids(sources, 1)) for name, peer in peers.items()}
     seconds = alternate(works, runs)
     return {name: 1e6 * statistics.median(seconds[name]) / tokens[name] for name in peers}

@@ -26,12 +26,12 @@ import onnxruntime as ort
 from onnx import TensorProto, helper
 
 from bench.harness import Cell, Figure, Profile, Ratio, Report, Table, collected, command, pinned, share, steps
-from bench.models import Subject, shipped
+from bench.models import Subject, output_columns, shipped
 from bench.overhead import Meter
 from bench.peers.ours import Ours
 from bench.peers.peer import encode
 from bench.texts import of_length, sentences
-from service.bundles.manifest import DECODER, Architecture, Bundle
+from service.bundles.manifest import DECODER, Architecture
 
 ROWS = (1, 8, 32, 64)
 BAR, BAR_ROWS = 0.6, 64
@@ -139,13 +139,6 @@ def encoder_cost(shape: Architecture, rows: int) -> Cost:
     d, ff = shape.d_model, shape.d_ff
     weights = shape.encoder_layers * (4 * d * d + 2 * d * ff) + shape.decoder_layers * 2 * d * d
     return Cost(2 * weights * rows * SOURCE_TOKENS, weights + 4 * d * rows * SOURCE_TOKENS)
-
-
-def output_columns(bundle: Bundle) -> int:
-    """Tokens that may come out: the last product may leave some out."""
-    graph = onnx.load(bundle.file(DECODER), load_external_data=False).graph
-    chosen = [tensor.dims[0] for tensor in graph.initializer if tensor.name == "output_ids"]
-    return chosen[0] if chosen else bundle.architecture.vocab_size
 
 
 def decoder_seconds(subject: Subject, source: list[int], rows: int, files: int) -> float:

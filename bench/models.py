@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import onnx
 import torch
 
 from export.bundle import TOKENIZER, read_sentences
@@ -67,6 +68,13 @@ class FoldedTokenizer(Tokenizer):
 def shipped(model: Path, bundle: Path) -> Subject:
     torch.set_num_threads(1)
     return Subject(load_model(model), read_bundle(bundle))
+
+
+def output_columns(bundle: Bundle) -> int:
+    """Tokens that may come out: the last product may leave some out."""
+    graph = onnx.load(bundle.file(DECODER), load_external_data=False).graph
+    chosen = [tensor.dims[0] for tensor in graph.initializer if tensor.name == "output_ids"]
+    return chosen[0] if chosen else bundle.architecture.vocab_size
 
 
 def whole_vocabulary(subject: Subject) -> Bundle:

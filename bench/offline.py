@@ -31,7 +31,7 @@ from bench.harness import (
     steps,
     wall_seconds,
 )
-from bench.models import Subject, random_subject, shipped, whole_vocabulary
+from bench.models import Subject, output_columns, random_subject, shipped, whole_vocabulary
 from bench.peers import huggingface, ort_concat, torch_eager
 from bench.peers.ctranslate2 import BATCHES, TYPES, CTranslate2, variants
 from bench.peers.ours import Ours
@@ -155,7 +155,7 @@ class Offline:
         exact = self._reference(sources) if beam_size == 1 and self.trained else None
         for peer in peers:
             found = peer.translate_ids(sources, beam_size)
-            tokens = sum(len(ids) + 1 for ids in found)  # with the end of sentence
+            tokens = sum(min(len(ids) + 1, self.max_tokens) for ids in found)  # with the end of sentence
             rates = [len(sources) / s for s in seconds[peer.name]]
             like = None if exact is None else f"{agreement(found[: len(exact)], exact):.1%}"
             row = [file.name, f"{search(beam_size)}, {cores}", peer.name, spread(rates)]
@@ -227,6 +227,8 @@ def _notes(subject: Subject, *of: File) -> list[str]:
         f"Sentences of the files: {told}. Rates are medians with their range; tokenization is counted for everyone.",
         "The last column is the share of sentences (of the file's first) that come out token for token as in torch.",
         "One core: CPU time of the process. Two cores: wall time; ours has two decode loops, CTranslate2 two workers.",
+        f"Our bundle may write {output_columns(subject.bundle)} of {subject.bundle.architecture.vocab_size} tokens, "
+        "the peers all of them; in the full run ours is measured with all, too.",
         f"The random base never ends a sentence: everyone generates {RANDOM_TOKENS} tokens for each.",
     ]
 

@@ -18,10 +18,9 @@ from bench.limit import (
     encoder_cost,
     operator_profile,
     operator_table,
-    output_columns,
     product_rate,
 )
-from bench.models import Subject
+from bench.models import Subject, output_columns
 from bench.offline import File, Offline
 from bench.overhead import Meter, TimedSession, Turns, row_of
 from bench.peers.peer import encode
