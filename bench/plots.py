@@ -10,7 +10,7 @@ matplotlib.use("Agg")
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Drawing
-from matplotlib.ticker import LogLocator
+from matplotlib.ticker import LogFormatter, LogLocator
 
 from bench.harness import Figure, Ratio, Report
 
@@ -31,6 +31,8 @@ def draw_figure(figure: Figure, folder: Path) -> Path:
         axes.set_xscale("log", base=2)
     if figure.log_y:
         axes.set_yscale("log")
+        axes.yaxis.set_major_formatter(LogFormatter())  # plain numbers
+        axes.yaxis.set_minor_formatter(LogFormatter(minor_thresholds=(2, 0.5)))
     else:
         axes.set_ylim(bottom=0)
     axes.set(title=figure.title, xlabel=figure.x_label, ylabel=figure.y_label)
@@ -43,7 +45,7 @@ def _colours(labels: Collection[str]) -> Iterator[str]:
     """Ours always in the same one."""
     peers = iter(PEER_COLOURS * (1 + len(labels) // len(PEER_COLOURS)))
     for label in labels:
-        yield OURS_COLOUR if label.lower() in ("ours", "continuous") else next(peers)
+        yield OURS_COLOUR if label == "ours" or label.endswith(": ours") else next(peers)
 
 
 def draw_rates(report: Report, folder: Path) -> Iterator[Path]:
@@ -53,7 +55,8 @@ def draw_rates(report: Report, folder: Path) -> Iterator[Path]:
         groups = _groups([ratio for ratio in rates if ratio.unit == unit])
         drawing, axes = plt.subplots(figsize=(7, 0.8 + 0.34 * sum(map(len, groups.values()))), layout="constrained")
         _bars(axes, groups)
-        axes.set(title=report.title, xlabel=unit)
+        axes.set(xlabel=unit)
+        drawing.suptitle(report.title, fontsize="medium")
         yield _write(drawing, folder / f"{report.name}-rates{'' if number == 0 else number + 1}.png")
 
 
