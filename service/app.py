@@ -19,6 +19,7 @@ from service.api.context import Rooms
 from service.api.keys import KeyRing
 from service.api.limits import Gate, RateLimiter, Usage
 from service.api.refusals import exception_handlers
+from service.api.shortcut import Shortcut
 from service.api.tracking import Tracking
 from service.assembly import Parts, build_parts, pair_label
 from service.engine.loop import EngineSnapshot
@@ -104,6 +105,7 @@ def _middleware(settings: Settings, rooms: Rooms, tracing: Tracing | None) -> li
             tracing=tracing,
         ),
         Middleware(BoundedBody, max_bytes=settings.max_body_bytes, timeout_seconds=settings.body_timeout_seconds),
+        Middleware(Shortcut),
     ]
     if settings.cors_origins:
         cors = Middleware(

@@ -5,11 +5,11 @@ that was called, so that neither Starlette nor uvicorn prints an exception's mes
 """
 
 import logging
+import random
 import re
-import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.api.context import Lifecycle, RequestRecord
@@ -21,6 +21,11 @@ from service.telemetry import Stages, Tracing
 
 REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 API_CONTENT_SECURITY_POLICY = "default-src 'none'; frame-ancestors 'none'"
+ALWAYS = ((b"x-content-type-options", b"nosniff"), (b"x-frame-options", b"DENY"), (b"referrer-policy", b"no-referrer"))
+UNLESS_SAID = (
+    (b"content-security-policy", API_CONTENT_SECURITY_POLICY.encode()),
+    (b"cache-control", b"no-store"),
+)
 QUIET_ROUTES = frozenset({"/healthz", "/readyz", "/v2/health/live", "/v2/health/ready", "/metrics"})
 
 log = logging.getLogger("dragoman.http")
@@ -75,7 +80,7 @@ class Tracking:
         headers = Headers(scope=scope)
         sent_id = headers.get("x-request-id", "")
         return RequestRecord(
-            request_id=sent_id if REQUEST_ID.fullmatch(sent_id) else secrets.token_hex(16),
+            request_id=sent_id if REQUEST_ID.fullmatch(sent_id) else f"{random.getrandbits(128):032x}",
             api=dialect.api,
             method=scope["method"],
             address=scope["client"][0] if scope.get("client") else "",
@@ -87,20 +92,19 @@ class Tracking:
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 record.status = message["status"]
-                self._add_headers(MutableHeaders(scope=message), record)
+                message["headers"] = [*message.get("headers", ()), *self._headers(message, record)]
             await send(message)
 
         return send_with_headers
 
-    def _add_headers(self, headers: MutableHeaders, record: RequestRecord) -> None:
-        headers["X-Request-ID"] = record.request_id
-        headers["X-Content-Type-Options"] = "nosniff"
-        headers["X-Frame-Options"] = "DENY"
-        headers["Referrer-Policy"] = "no-referrer"
-        headers.setdefault("Content-Security-Policy", API_CONTENT_SECURITY_POLICY)
-        headers.setdefault("Cache-Control", "no-store")
+    def _headers(self, message: Message, record: RequestRecord) -> Iterator[tuple[bytes, bytes]]:
+        """What every answer says besides its own headers."""
+        said = {name for name, _ in message.get("headers", ())}
+        yield b"x-request-id", record.request_id.encode()
+        yield from ALWAYS
+        yield from (header for header in UNLESS_SAID if header[0] not in said)
         if self._lifecycle.draining:
-            headers["Connection"] = "close"
+            yield b"connection", b"close"
 
     def _close_record(self, scope: Scope, record: RequestRecord) -> None:
         route = scope.get("route")

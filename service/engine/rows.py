@@ -5,8 +5,6 @@ What the tokens mean, and which rows live, is left to `search`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import numpy.typing as npt
 

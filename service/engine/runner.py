@@ -24,7 +24,7 @@ Device = Literal["cpu", "cuda"]
 Ints = npt.NDArray[np.int64]
 _CUDA, _CPU = "CUDAExecutionProvider", "CPUExecutionProvider"
 _ENCODE_TOKENS = 256  # of one encoder run: more is no faster, and pushes its activations out of the cache
-_MAX_SHAPES = 512  # remembered by one runner; a batch that grows to 128 rows under two beam sizes needs half of them
+_MAX_SHAPES = 128  # remembered by one runner, 14 kB each: 64 rows, greedy and with one beam size
 
 logger = logging.getLogger(__name__)
 
@@ -382,7 +382,7 @@ class OrtRunner:
     def _bind(self, rows: int, k: int) -> _Shape:
         assert 0 < k <= self._outputs.max_k, f"{k} candidates, but at most {self._outputs.max_k}"
         if len(self._shapes) >= _MAX_SHAPES:
-            self._shapes.clear()
+            del self._shapes[next(iter(self._shapes))]  # the oldest; binding it again costs less than a step
         binding = self._sessions.decoder.io_binding()
         self._inputs.bind(binding, rows)
         self._state.bind(binding, rows)

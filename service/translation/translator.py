@@ -85,7 +85,7 @@ class Translator:
     ) -> TranslationResult:
         """Translate every text; cancelling the task cancels its jobs."""
         async with self.work(texts, source, target, options, tenant) as work:
-            return work.result(await asyncio.gather(*(asyncio.gather(*tasks) for tasks in work.start())))
+            return work.result(await work.segments())
 
     async def stream(
         self, text: str, source: str, target: str, options: TranslationOptions, tenant: str = ""

@@ -51,18 +51,31 @@ class Work:
         self._tasks: list[asyncio.Task[Segment]] = []
         self._timings: list[Timings] = []
 
+    async def segments(self) -> list[list[Segment]]:
+        """Queue everything or nothing, and wait for all of it."""
+        if len(self.texts) == 1 and len(self.texts[0].plan.segments) == 1:  # most requests: no task of their own
+            ((errands,),) = self._board(())
+            return [[await self._segment(self.texts[0], 0, (), errands)]]
+        started = self.start()
+        await asyncio.gather(*self._tasks)
+        return [[task.result() for task in tasks] for tasks in started]
+
     def start(self, sinks: Sequence[TokenSink] = ()) -> list[list[asyncio.Task[Segment]]]:
         """Queue everything or nothing; then a task for each segment of each text. Sinks are for a single text."""
+        started = [
+            [asyncio.create_task(self._segment(text, i, sinks, own)) for i, own in enumerate(of_text)]
+            for text, of_text in zip(self.texts, self._board(sinks), strict=True)
+        ]
+        self._tasks = [task for of_text in started for task in of_text]
+        return started
+
+    def _board(self, sinks: Sequence[TokenSink]) -> list[list[list[Errand]]]:
+        """The errands of each segment of each text, all of them queued."""
         units = [unit for text in self.texts for segment in text.plan.segments for unit in segment.units]
         self._decoder.num_tokens = sum(len(unit.source_ids) for unit in units)
         errands = [[self._errands(text, i, sinks) for i in range(len(text.plan.segments))] for text in self.texts]
         self._decoder.board([errand for of_text in errands for of_segment in of_text for errand in of_segment])
-        started = [
-            [asyncio.create_task(self._segment(text, i, sinks, own)) for i, own in enumerate(of_text)]
-            for text, of_text in zip(self.texts, errands, strict=True)
-        ]
-        self._tasks = [task for of_text in started for task in of_text]
-        return started
+        return errands
 
     def close(self) -> None:
         """Give up whatever is still under way."""

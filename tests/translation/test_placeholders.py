@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from service.translation.glossary import Glossary
-from service.translation.patterns import SpanKind, without_overlaps
+from service.translation.patterns import _PROSE, PATTERNS, SpanKind, without_overlaps
 from service.translation.placeholders import (
     Part,
     all_kept,
@@ -205,3 +205,11 @@ def test_words_in_unknown_characters_are_taken_out_whole_and_together() -> None:
 def test_decomposed_letters_are_known_letters() -> None:
     """é in two code points is é."""
     assert find_spans("Ele tomou cafe\u0301.", known_characters=tokenizer().known_characters) == ()
+
+
+@settings(max_examples=300)
+@given(st.text(alphabet=st.sampled_from("aéßЖ\u2139²ªŉ.,;!?'’\"“”«»()–—…- \n\t")) | st.text())
+def test_plain_prose_is_known_by_one_look(text: str) -> None:
+    """The quick look may only say what all patterns would have said."""
+    if _PROSE.fullmatch(text):
+        assert not [match for pattern in PATTERNS for match in pattern.regex.finditer(text)]
