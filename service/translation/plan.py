@@ -30,6 +30,11 @@ from service.translation.segments import SourceSegment, SplitText, split
 from service.translation.tokenizer import Tokenizer
 
 
+# Marks at the edges of a piece belong to what stands beside it, and a model makes words of them; how a sentence ends
+# is part of what it says.
+_EDGES = re.compile(r"([\W_]*)(.*?)([\s,;:(\[{\"'“‘«‹/–—-]*)", re.DOTALL)
+
+
 @dataclass(frozen=True)
 class Literal:
     """Goes into the translation as it is."""
@@ -113,9 +118,8 @@ class Planner:
             if isinstance(chunk, Span) or not _has_letter(chunk):
                 plan.append(Literal(chunk))
                 continue
-            words = chunk.strip()
-            start = chunk.index(words)
-            plan += [Literal(chunk[:start]), self._unit((words,)), Literal(chunk[start + len(words) :])]
+            before, words, after = _EDGES.fullmatch(chunk).groups()  # type: ignore[union-attr]  # it always matches
+            plan += [Literal(before), self._unit((words,)), Literal(after)]
         return tuple(part for part in plan if part != Literal(""))
 
     def document(self, chunks: Sequence[Chunk]) -> Plan:
