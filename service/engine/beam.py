@@ -1,4 +1,4 @@
-"""The best candidates of beams: the order that beam search walks them in, for all beams of one width at once.
+"""The best candidates of beams, and who goes on where: for all beams of one width at once.
 
 What becomes of a candidate is left to `search`.
 """
@@ -13,6 +13,8 @@ import numpy.typing as npt
 
 from service.engine.rows import Floats, Ints
 
+Sums = npt.NDArray[np.float64]
+
 
 class Choice(NamedTuple):
     """One way for a beam to go on."""
@@ -23,8 +25,57 @@ class Choice(NamedTuple):
     total: float  # of the row's log-probabilities and this one; minus infinity where there is no choice
 
 
+class Branches(NamedTuple):
+    """How full beams go on: as many children as they have rows, each in a row of its own beam."""
+
+    rows: Ints  # [beams, width], the children's, best first
+    parents: Ints  # [beams, width]
+    tokens: Ints  # [beams, width]
+    log_probs: Floats  # [beams, width]
+    ended: list[tuple[int, Choice]]  # the number of the beam, and a candidate that ends among the best `width`
+
+
+def branch_full(beams: Sequence[list[int]], sums: Sums, ids: Ints, log_probs: Floats, eos_id: int) -> Branches | None:
+    """All beams have `width` rows; None where some beam lacks candidates, which is for `best_of_beams` to sort out."""
+    rows = np.array(beams)  # [beams, width]
+    (num_beams, width), k = rows.shape, min(2 * rows.shape[1], ids.shape[1])
+    beam = np.arange(num_beams)[:, None]  # to index with, [beams, 1]
+    all_totals = (sums[rows][:, :, None] + log_probs[rows, :k]).reshape(num_beams, -1)  # float64 [beams, width * k]
+    order = np.argsort(-all_totals, axis=1, kind="stable")[:, : 2 * width]  # [beams, 2 width], best first
+    totals, parents = all_totals[beam, order], order // k
+    if order.shape[1] < 2 * width or totals[:, -1].min() == -np.inf:
+        return None
+    tokens = ids[rows[beam, parents], order % k]  # [beams, 2 width]
+    chosen = log_probs[rows[beam, parents], order % k]  # [beams, 2 width]
+    ends = tokens == eos_id
+    # A row has one candidate that ends, so at least `width` of 2 x width go on.
+    going = np.argsort(ends, axis=1, kind="stable")[:, :width]  # [beams, width]
+    children = parents[beam, going]
+    places = _places(children, beam)
+    ended = [
+        (int(b), Choice(int(rows[b, parents[b, c]]), eos_id, float(chosen[b, c]), float(totals[b, c])))
+        for b, c in zip(*ends[:, :width].nonzero(), strict=True)
+    ]
+    return Branches(rows[beam, places], rows[beam, children], tokens[beam, going], chosen[beam, going], ended)
+
+
+def _places(parents: Ints, beam: Ints) -> Ints:
+    """[beams, width] -> the first child of a place stays there, the others take what is free, in order."""
+    width = parents.shape[1]
+    same = parents[:, :, None] == parents[:, None, :]  # [beams, child, child]
+    later = (same & _earlier(width)).any(2)  # [beams, width]: an earlier child has the same parent
+    used = (parents[:, :, None] == np.arange(width)).any(1)  # [beams, place]
+    free = np.argsort(used, axis=1, kind="stable")  # [beams, width], free places first
+    return np.where(later, free[beam, np.cumsum(later, axis=1) - 1], parents)
+
+
+def _earlier(width: int) -> npt.NDArray[np.bool_]:
+    """[child, other]: whether the other comes before."""
+    return np.tri(width, k=-1, dtype=bool)
+
+
 def best_of_beams(
-    beams: Sequence[list[int]], sums: npt.NDArray[np.float64], ids: Ints, log_probs: Floats, count: int
+    beams: Sequence[list[int]], sums: Sums, ids: Ints, log_probs: Floats, count: int
 ) -> Iterator[Iterator[Choice]]:
     """For each beam, given as its rows, its best `count` candidates in the order (-total, place in the beam, rank).
 

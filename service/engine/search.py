@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from service.engine import repetition
-from service.engine.beam import Choice, best_of_beams
+from service.engine.beam import Choice, best_of_beams, branch_full
 from service.engine.job import DecodingRules, FinishReason, Hypothesis, Job, max_new_tokens_of
 from service.engine.rows import Floats, Ints, Rows
 
@@ -275,26 +275,50 @@ class Search:
     # Beams
 
     def _branch(self, width: int, candidates: Candidates, step: _Step) -> None:
-        """Walk the best candidates of every beam of one width."""
-        group = self._beams[width]
-        best = best_of_beams(
-            [decoding.rows for decoding in group], self._rows.sums, candidates.ids, candidates.log_probs, 2 * width
-        )
-        for decoding, choices in zip(group, best, strict=True):
-            self._walk(decoding, choices, step)
+        """Let every beam of one width go on: full ones together, those that open or shrink one by one."""
+        full = [decoding for decoding in self._beams[width] if len(decoding.rows) == width]
+        if full and self._branch_full(full, candidates, step):
+            others = [decoding for decoding in self._beams[width] if len(decoding.rows) < width]
+        else:
+            others = self._beams[width]
+        if others:
+            rows = [decoding.rows for decoding in others]
+            best = best_of_beams(rows, self._rows.sums, candidates.ids, candidates.log_probs, 2 * width)
+            for decoding, choices in zip(others, best, strict=True):
+                self._walk(decoding, choices, step)
+
+    def _branch_full(self, full: list[Decoding], candidates: Candidates, step: _Step) -> bool:
+        """False when their candidates do not suffice."""
+        rows = [decoding.rows for decoding in full]
+        branches = branch_full(rows, self._rows.sums, candidates.ids, candidates.log_probs, self.rules.eos_id)
+        if branches is None:
+            return False
+        for beam, choice in branches.ended:
+            self._end_candidate(full[beam], choice)
+        step.parents[branches.rows] = branches.parents
+        step.tokens[branches.rows] = branches.tokens
+        step.log_probs[branches.rows] = branches.log_probs
+        for decoding, own in zip(full, branches.rows.tolist(), strict=True):
+            decoding.rows = own
+        return True
+
+    def _end_candidate(self, decoding: Decoding, choice: Choice) -> None:
+        """Note a beam's row with eos after it as a hypothesis that ended."""
+        self._rows.note_log_prob(choice.parent, choice.log_prob)
+        num_tokens = self._rows.length(choice.parent) + 1
+        reason = self._eos_reason(choice.parent)
+        self._close(decoding, choice.parent, num_tokens, choice.total, reason, finished=True)
 
     def _walk(self, decoding: Decoding, best: Iterable[Choice], step: _Step) -> None:
         """Let the best candidates live, as many as the beam is wide; note those that end before."""
         children: list[tuple[int, int, float]] = []
-        for rank, (parent, token, log_prob, total) in enumerate(best):
-            if total == -np.inf or len(children) == decoding.width:
+        for rank, choice in enumerate(best):
+            if choice.total == -np.inf or len(children) == decoding.width:
                 break
-            if token != self.rules.eos_id:
-                children.append((parent, token, log_prob))
+            if choice.token != self.rules.eos_id:
+                children.append(choice[:3])
             elif rank < decoding.width:
-                self._rows.note_log_prob(parent, log_prob)
-                num_tokens = self._rows.length(parent) + 1
-                self._close(decoding, parent, num_tokens, total, self._eos_reason(parent), finished=True)
+                self._end_candidate(decoding, choice)
         decoding.rows = self._place(decoding, [parent for parent, _, _ in children])
         for row, (parent, token, log_prob) in zip(decoding.rows, children, strict=True):
             step.parents[row], step.tokens[row], step.log_probs[row] = parent, token, log_prob

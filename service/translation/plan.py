@@ -29,7 +29,6 @@ from service.translation.placeholders import (
 from service.translation.segments import SourceSegment, SplitText, split
 from service.translation.tokenizer import Tokenizer
 
-
 # Marks at the edges of a piece belong to what stands beside it, and a model makes words of them; how a sentence ends
 # is part of what it says.
 _EDGES = re.compile(r"([\W_]*)(.*?)([\s,;:(\[{\"'“‘«‹/–—-]*)", re.DOTALL)
