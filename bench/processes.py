@@ -17,6 +17,7 @@ import psutil
 
 from bench.harness import ROOT
 
+SETTLE_SECONDS = 6.0  # ours reads its language detector a few seconds after the start
 READY_SECONDS = 60
 # Nothing that would answer a repeated sentence from memory, and nothing that peers do not do either.
 OUR_SETTINGS = {
@@ -86,6 +87,7 @@ def serving(commands: Mapping[str, Command], core: int) -> Iterator[dict[str, Se
         servers = {name: stack.enter_context(_process(command, core)) for name, command in commands.items()}
         for server in servers.values():
             server.await_ready()
+        time.sleep(SETTLE_SECONDS)
         yield servers
 
 

@@ -47,7 +47,15 @@ def serve(
         app = create_app(settings, tracing=_tracing(settings))
     except (KeysError, ImportError) as error:
         _fail(str(error))
-    make_server(app, settings, announce=lambda sockets: _announce(settings, sockets)).run()
+    make_server(app, settings, announce=lambda sockets: _begin(settings, sockets)).run()
+
+
+def _begin(settings: "Settings", sockets: Sequence[socket.socket]) -> None:
+    """The bundles are loaded, and the server listens."""
+    from service import interpreter
+
+    interpreter.settle()
+    _announce(settings, sockets)
 
 
 def _announce(settings: "Settings", sockets: Sequence[socket.socket]) -> None:

@@ -140,6 +140,7 @@ class Job:
         self.cancelled = False
         # Written by the engine.
         self.serial = 0
+        self.bulk = False  # part of a long document: lines go first
         self.submitted_at = 0.0
         self.admitted_at = 0.0
         self.encoded_at = 0.0

@@ -55,10 +55,10 @@ class Runner(Protocol):
         """
 
     def step(self, next_ids: Ints, k: int, wanted: Ints | None = None) -> Candidates:
-        """One decoder step for all active rows: the k best next tokens of each, [rows, k].
+        """One decoder step for the first rows, as many as there are tokens: the k best next tokens of each, [rows, k].
 
-        `next_ids` [rows] are the tokens that the rows go on with (bos for a new one). `wanted` [rows], given only while
-        some row is forced along a prefix, names one token per row: its log-probability comes back in
+        `next_ids` [rows] are the tokens that the rows go on with (bos for a new one); rows after them pause. `wanted`
+        [rows], given only while some row is forced along a prefix, names one token per row: its log-probability is in
         `Candidates.wanted_log_probs` [rows] (forced tokens are scored too, and need not be among the k best). The
         arrays may be reused by the next step.
         """
@@ -273,11 +273,10 @@ class DecodeLoop:
         self._drained_tokens = 0
         self._let_go(began)
         joined = self._admit(began)
-        rows = self._search.num_rows
-        step_seconds = self._step(joined) if rows else 0.0
-        if not rows:
+        if not self._search.num_rows:
             self._last_turn = None
             return False
+        rows, step_seconds = self._step(joined)
         seconds = self._clock() - began
         self._last_turn = Turn(rows, step_seconds, self._drained_tokens, seconds)
         self._observer.busy(seconds)
@@ -300,7 +299,7 @@ class DecodeLoop:
         self._next_deadline_at = min(map(_deadline_of, running), default=math.inf)
 
     def _admit(self, now: float) -> list[Job]:
-        expired, joined = self._queue.join(self._number, now, self._last_turn)
+        expired, joined, limit = self._queue.join(self._number, now, self._last_turn)
         for job in expired:
             _resolve(job, FinishReason.DEADLINE, None, now, self._observer)
         for job in joined:
@@ -308,11 +307,12 @@ class DecodeLoop:
             self._next_deadline_at = min(self._next_deadline_at, _deadline_of(job))
             self._observer.admitted(now - job.submitted_at)
         with self._state:
-            parents = self._search.settle(len(joined))
+            parents = self._search.settle(len(joined), sum(not job.bulk for job in joined), limit)
         if parents is not None:
             self._runner.keep(parents)
         for group in like_lengths(joined) if joined else ():
             self._encode(group)
+        self._search.pause_beyond(limit)
         return joined
 
     def _encode(self, group: list[Job]) -> None:
@@ -325,7 +325,8 @@ class DecodeLoop:
         for job in group:
             job.encoded_at = ended
 
-    def _step(self, joined: list[Job]) -> float:
+    def _step(self, joined: list[Job]) -> tuple[int, float]:
+        """How many rows stepped, and for how long."""
         question = self._search.ask()
         began = self._clock()
         if question.wanted is None:
@@ -340,7 +341,7 @@ class DecodeLoop:
         for job in joined:
             self._observer.first_token(ended - job.submitted_at)
         self._answer(advance)
-        return ended - began
+        return len(question.next_ids), ended - began
 
     def _answer(self, advance: Advance) -> None:
         """Stream tokens, resolve jobs."""

@@ -44,12 +44,16 @@ class SharedQueue:
             busy = self._scheduler.has_queued or self._scheduler.is_running(loop)
             return busy and (self._accepting or self._draining)
 
-    def join(self, loop: int, now: float, last_turn: Turn | None) -> tuple[list[Job], list[Job]]:
-        """The queued jobs that expired, and those that join this loop's batch; learns from the loop's last turn."""
+    def join(self, loop: int, now: float, last_turn: Turn | None) -> tuple[list[Job], list[Job], int]:
+        """The queued jobs that expired, those that join this loop's batch, and how many rows of it may step.
+
+        Learns from the loop's last turn.
+        """
         with self._changed:
             if last_turn is not None:
                 self._scheduler.note_turn(loop, last_turn)
-            return self._scheduler.expire(now), self._scheduler.admit(loop)
+            expired, joined = self._scheduler.expire(now), self._scheduler.admit(loop)
+            return expired, joined, self._scheduler.step_limit(loop)
 
     def retire(self, loop: int, jobs: Iterable[Job]) -> None:
         with self._changed:

@@ -57,17 +57,17 @@ class Rows:
         return self.count - 1
 
     def append(self, tokens: Ints, log_probs: Floats) -> None:
-        """One more token for every row; both arrays are [rows]."""
-        ends = self._ends[: self.count]
+        """One more token for the first rows, as many as there are tokens."""
+        n = len(tokens)
+        ends = self._ends[:n]
         self._tokens[ends] = tokens
         self._log_probs[ends] = log_probs
-        self._sums[: self.count] += log_probs
-        self._next_ids[: self.count] = tokens
+        self._sums[:n] += log_probs
+        self._next_ids[:n] = tokens
         ends += 1
 
-    def to_look_at(self, token: int) -> list[int]:
-        """The rows that chose this token, or have as many tokens as was said."""
-        n = self.count
+    def to_look_at(self, token: int, n: int) -> list[int]:
+        """Of the first n rows those that chose this token, or have as many tokens as was said."""
         rows: list[int] = ((self._next_ids[:n] == token) | (self._ends[:n] >= self._looks[:n])).nonzero()[0].tolist()
         return rows
 

@@ -335,11 +335,11 @@ class OrtRunner:
             self._state.encode(self._feeds([sources[i] for i in batch], lengths[batch]), places[batch])
         self._inputs.add(places, lengths, self._num_sources)
         self._num_rows, self._num_sources = num_rows, self._num_sources + len(sources)
-        self._longest = int(self._inputs.positions[:num_rows].max())
+        self._longest = self._furthest()
 
     def step(self, next_ids: Ints, k: int, wanted: Ints | None = None) -> Candidates:
-        rows = self._num_rows
-        assert 0 < rows == len(next_ids), f"{len(next_ids)} tokens for {rows} rows"
+        rows = len(next_ids)
+        assert 0 < rows <= self._num_rows, f"{rows} tokens for {self._num_rows} rows"
         assert self._longest < self._max_new_tokens, "a row goes on beyond the bundle's limit"
         shape = self._shapes.get((rows, k)) or self._bind(rows, k)
         shape.tokens[:] = next_ids
@@ -350,7 +350,7 @@ class OrtRunner:
             self._inputs.remember(rows)
         _run(self._sessions.decoder, shape.binding)
         np.add(shape.positions, 1, out=shape.positions)
-        self._longest += 1
+        self._longest = self._longest + 1 if rows == self._num_rows else self._furthest()
         return shape.candidates_only if wanted is None else shape.candidates
 
     def keep(self, parents: Ints) -> None:
@@ -360,7 +360,10 @@ class OrtRunner:
         if moves and self._state.keep(parents, moves):
             self._shapes.clear()
         self._num_rows = count
-        self._longest = int(self._inputs.positions[:count].max(initial=0))
+        self._longest = self._furthest()
+
+    def _furthest(self) -> int:
+        return int(self._inputs.positions[: self._num_rows].max(initial=0))
 
     def _batches(self, lengths: Ints) -> Iterator[Ints]:
         """Which sources to encode together: those of one length, unless the graph takes lengths and hides padding."""

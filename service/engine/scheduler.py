@@ -6,8 +6,8 @@ is left to `search`.
 Requests share by virtual time: each admission moves the request's tag on by what the job costs, the least tag goes
 next, and a newcomer starts where a request that had its fair share all along would stand. A document cannot hold up a
 line, and a stream of lines cannot starve a document. A request with many source tokens is *bulk*: it leaves some rows
-free for the others, gets fewer while the others run (`step_budget_seconds`), and joins in bites of like length, because
-padding is the largest waste of an encoder.
+free for the others, gets fewer while the others run (`step_budget_seconds`; what it has beyond that pauses), and joins
+in bites of like length, because padding is the largest waste of an encoder.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class EngineSettings:
 
     max_queued_tokens: int = 32_768
     encode_budget_tokens: int = 256  # source tokens encoded between two steps
-    step_budget_seconds: float = 0.0007  # bulk gets no more rows than this while others run, nor less than a bite
+    step_budget_seconds: float = 0.0005  # bulk rows beyond this pause while others run, but for a bite of them
     bulk_tokens: int = 512  # a request with more source tokens under way is bulk
     interactive_share: float = 0.125  # of the rows, never given to bulk requests
     continuous: bool = True  # off: jobs join only an empty batch
@@ -228,6 +228,13 @@ class Scheduler:
             joined.append(job)
         return joined
 
+    def step_limit(self, loop: int) -> int:
+        """How many rows of the batch may step together: lines beside bulk are not to wait for all of it."""
+        batch = self._batches[loop]
+        if not self.settings.continuous or not batch.interactive_rows or not batch.bulk_rows:
+            return batch.max_rows
+        return self._affordable(loop)
+
     def retire(self, loop: int, job: Job) -> None:
         """A running job has left its batch."""
         batch = self._batches[loop]
@@ -313,7 +320,7 @@ class Scheduler:
         request.num_running += 1
         if request.queued:
             self._line(request).push(request, job.serial)
-        batch.running[job] = request.bulk
+        batch.running[job] = job.bulk = request.bulk
         if request.bulk:
             batch.bulk_rows += rows
         else:
@@ -334,10 +341,14 @@ class Scheduler:
             return batch.max_rows
         cap = batch.max_rows - int(batch.max_rows * self.settings.interactive_share)
         if self._lines_under_way(batch):
-            affordable = self._step_times[loop].rows_within(self.settings.step_budget_seconds)
-            if affordable is not None:
-                cap = min(cap, max(affordable - batch.interactive_rows, batch.max_rows // _BITES))
+            cap = min(cap, self._affordable(loop) - batch.interactive_rows)
         return max(1, cap)
+
+    def _affordable(self, loop: int) -> int:
+        """The rows that one step can have within its budget, but all lines and at least a bite of bulk."""
+        batch = self._batches[loop]
+        rows = self._step_times[loop].rows_within(self.settings.step_budget_seconds)
+        return batch.max_rows if rows is None else max(rows, batch.interactive_rows + batch.max_rows // _BITES)
 
     def _bulk_may_join(self, loop: int) -> bool:
         """Bulk joins in bites, so that its encoder batches are worth their while."""

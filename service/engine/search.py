@@ -134,6 +134,7 @@ class Search:
         self._holes: list[int] = []  # rows whose hypotheses ended
         self._vacant: list[int] = []  # the holes that jobs are about to join
         self._parents: Ints | None = None  # [rows]: what beams moved since the runner was last told
+        self._num_stepping = max_rows  # at most; the rows after them pause
         self._emissions: list[Emission] = []
         self._cut = np.zeros(max_rows, bool)  # rows whose eos only their limit put there
 
@@ -148,7 +149,8 @@ class Search:
 
     def _open(self, decoding: Decoding) -> int:
         if self._vacant:
-            row = self._vacant.pop(0)
+            row = max(self._vacant) if decoding.job.bulk else min(self._vacant)
+            self._vacant.remove(row)
             self._owners[row] = decoding
         else:
             row = self._rows.append_row()
@@ -168,14 +170,16 @@ class Search:
         """The tokens to go on with, and how many candidates the widest beam needs."""
         wanted = None
         if self._forced:
-            wanted = np.full(self.num_rows, self.rules.eos_id)
+            wanted = np.full(self._rows.count, self.rules.eos_id)
             for decoding in self._forced:
                 wanted[decoding.rows[0]] = self._forced_token(decoding)
-        return Question(self._rows.next_ids, 2 * max(self._beams) if self._beams else 1, wanted)
+        next_ids = self._rows.next_ids[: self._num_stepping]
+        return Question(next_ids, 2 * max(self._beams) if self._beams else 1, wanted)
 
     def advance(self, candidates: Candidates) -> Advance:
-        """Give every row its next token, and end what ends."""
+        """Give every row that stepped its next token, and end what ends."""
         self.num_steps += 1
+        num_stepped = len(candidates.ids)
         if self.rules.forced_end:
             candidates = self._force_ends(candidates)
         step = _Step(candidates, self._rows.numbers, plain=not self._forced and not self._beams)
@@ -186,7 +190,7 @@ class Search:
                 self._branch(width, candidates, step)
             self._gather(step.parents)
         self._rows.append(step.tokens[: self._rows.count], step.log_probs[: self._rows.count])
-        outcomes = self._end_rows()
+        outcomes = self._end_rows(max(num_stepped, self._rows.count if self._beams else 0))
         if self._forced:
             self._open_beams()
         if self._beams:
@@ -205,10 +209,11 @@ class Search:
             outcomes.append(self._leave(decoding)._replace(reason=reason))
         return self._told(outcomes)
 
-    def settle(self, num_joining: int) -> Ints | None:
+    def settle(self, num_joining: int, num_lines: int = 0, limit: int | None = None) -> Ints | None:
         """Where rows go before so many jobs join: new row j is old row parents[j]; None when all stay where they are.
 
-        Who joins takes the place of who left, so that nobody moves for them; only holes beyond that are closed.
+        Who joins takes the place of who left, so that nobody moves for them; only holes beyond that are closed. Lines
+        among those who join need places below the limit of `pause_beyond`: bulk rows make way for them.
         """
         parents, self._parents = self._parents, None
         before = self._rows.count
@@ -220,6 +225,8 @@ class Search:
             self._vacant, self._holes = self._holes, []
             if parents is not None:
                 parents[self._vacant] = self._vacant
+        if num_lines and limit is not None and limit < self._rows.count and self._may_pause:
+            parents = self._make_way(parents, num_lines, limit)
         if parents is None or (len(parents) == before and not (parents != self._rows.numbers[:before]).any()):
             return None
         return parents
@@ -227,7 +234,7 @@ class Search:
     def clear(self) -> list[Job]:
         """Drop all rows without results; returns the jobs that were running."""
         jobs = list(self.decodings)
-        self._rows.count, self._parents = 0, None
+        self._rows.count, self._parents, self._num_stepping = 0, None, len(self._rows.numbers)
         self.decodings.clear()
         self._beams.clear()
         for state in (self._owners, self._forced, self._streaming, self._holes, self._vacant, self._emissions):
@@ -243,9 +250,10 @@ class Search:
 
     def _force_ends(self, candidates: Candidates) -> Candidates:
         """At a row's last token eos is the only candidate, and certain."""
-        limits = np.array([owner.limit for owner in self._owners if owner is not None])  # [rows]
-        last = self._rows.lengths == limits - 1  # [rows]
-        self._cut[: self.num_rows] = last & (candidates.ids[:, 0] != self.rules.eos_id)
+        n = len(candidates.ids)
+        limits = np.array([owner.limit for owner in self._owners[:n] if owner is not None])  # [n]
+        last = self._rows.lengths[:n] == limits - 1  # [n]
+        self._cut[:n] = last & (candidates.ids[:, 0] != self.rules.eos_id)
         if not last.any():
             return candidates
         ids, log_probs = candidates.ids.copy(), candidates.log_probs.copy()
@@ -347,9 +355,9 @@ class Search:
 
     # Endings
 
-    def _end_rows(self) -> list[Outcome]:
+    def _end_rows(self, num_stepped: int) -> list[Outcome]:
         """End the rows at eos, at their limit, or in a loop; a greedy job ends with its row."""
-        rows = self._rows.to_look_at(self.rules.eos_id)
+        rows = self._rows.to_look_at(self.rules.eos_id, num_stepped)
         outcomes = []
         for decoding in dict.fromkeys([self._owners[row] for row in rows]):
             if decoding is None:  # its beam left the row in this step
@@ -472,6 +480,39 @@ class Search:
     def _told(self, outcomes: list[Outcome]) -> Advance:
         emissions, self._emissions = self._emissions, []
         return Advance(emissions, outcomes)
+
+    # Pausing
+
+    def pause_beyond(self, limit: int) -> None:
+        """Let no more than the first `limit` rows step, but all lines and, while there are any, all beams."""
+        self._num_stepping = len(self._rows.numbers)
+        if limit < self._rows.count and self._may_pause:
+            lines = [row for job, decoding in self.decodings.items() if not job.bulk for row in decoding.rows]
+            self._num_stepping = max(limit, max(lines, default=-1) + 1)
+
+    @property
+    def _may_pause(self) -> bool:
+        """A beam's rows step together, and lie anywhere; prefixes are short."""
+        return not self._beams and not self._forced
+
+    def _make_way(self, parents: Ints | None, num_lines: int, limit: int) -> Ints | None:
+        """Vacate places below the limit: their bulk rows go to holes above it, or to the end."""
+        wanted = num_lines - sum(row < limit for row in self._vacant)
+        bulk = [row for row in range(limit) if (owner := self._owners[row]) is not None and owner.job.bulk]
+        for place in bulk[max(0, len(bulk) - wanted) :] if wanted > 0 else ():
+            parents = self._rows.numbers.copy() if parents is None else parents
+            to = max(self._vacant, default=-1)
+            if to >= limit:
+                self._vacant.remove(to)
+            else:
+                to = self._rows.append_row()
+                self._owners.append(None)
+                parents = np.append(parents, to) if to >= len(parents) else parents
+            parents[to], parents[place] = parents[place], place
+            self._rows.move(to, place)
+            self._own(to, place)
+            self._vacant.append(place)
+        return None if parents is None else parents[: self._rows.count]
 
     # Moving
 

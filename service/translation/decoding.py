@@ -88,11 +88,13 @@ class RequestDecoder:
         self._deadline_at = deadline_at
         self._request = object()  # one fair share for all of the request's units
         self._waiting: set[Ticket] = set()
+        self._closed = False
         self._timer: asyncio.TimerHandle | None = None
         self.num_tokens = 0  # source tokens of the request's first hop
 
     def close(self) -> None:
         """Give up whatever is still under way."""
+        self._closed = True
         if self._timer is not None:
             self._timer.cancel()
         for ticket in list(self._waiting):
@@ -128,7 +130,7 @@ class RequestDecoder:
     # Boarding
 
     def board(self, errands: Iterable[Errand]) -> None:
-        """Begin all of an engine's decodes or none; raises one of our refusals."""
+        """Begin all of an engine's decodes or none; raises one of our refusals. May run on another thread."""
         by_engine: dict[int, list[Errand]] = {}
         for errand in errands:
             by_engine.setdefault(id(errand.planner.hop.served), []).append(errand)
@@ -140,20 +142,22 @@ class RequestDecoder:
             for errand, ticket in zip(together, tickets, strict=True):
                 errand.ticket = ticket
             self._waiting.update(tickets)
-        self._watch_deadline()
+        if self._closed:  # meanwhile
+            self.close()
 
     async def _board_patiently(self, errands: Sequence[Errand]) -> None:
         """For work that follows other work: a full queue is waited for, as long as the deadline allows."""
         while True:
             try:
-                return self.board(errands)
+                self.board(errands)
+                return self.watch_deadline()
             except errors.QueueFull as error:
                 pause = min(error.retry_after_seconds or _PATIENCE_SECONDS, _PATIENCE_SECONDS)
                 if self._deadline_at is not None and self._clock() + pause >= self._deadline_at:
                     raise
                 await asyncio.sleep(pause)
 
-    def _watch_deadline(self) -> None:
+    def watch_deadline(self) -> None:
         """The engine ends jobs that are late; only a shared decode may outlive a waiter's own deadline."""
         if self._deadline_at is not None and self._timer is None:
             seconds = max(0.0, self._deadline_at - self._clock())

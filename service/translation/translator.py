@@ -99,7 +99,7 @@ class Translator:
             split = work.texts[0].plan.split
             sinks = [TokenSink() for _ in split.segments]
             segments: list[Segment] = []
-            for index, task in enumerate(work.start(sinks)[0]):
+            for index, task in enumerate((await work.start(sinks))[0]):
                 separator = split.separator(index)
                 async for piece in sinks[index].pieces(task):
                     yield TokenEvent(index, separator + piece)

@@ -23,6 +23,8 @@ from service.translation.decoding import Errand, Outcome, RequestDecoder, Style,
 from service.translation.plan import Plan, Planner, TextPlan, Unit
 from service.translation.streaming import TokenSink
 
+_INLINE_SEGMENTS = 50  # queued upon the event loop; more would make other requests wait
+
 
 @dataclass(frozen=True)
 class TextWork:
@@ -54,23 +56,29 @@ class Work:
     async def segments(self) -> list[list[Segment]]:
         """Queue everything or nothing, and wait for all of it."""
         if len(self.texts) == 1 and len(self.texts[0].plan.segments) == 1:  # most requests: no task of their own
-            ((errands,),) = self._board(())
+            ((errands,),) = await self._board(())
             return [[await self._segment(self.texts[0], 0, (), errands)]]
-        started = self.start()
+        started = await self.start()
         await asyncio.gather(*self._tasks)
         return [[task.result() for task in tasks] for tasks in started]
 
-    def start(self, sinks: Sequence[TokenSink] = ()) -> list[list[asyncio.Task[Segment]]]:
+    async def start(self, sinks: Sequence[TokenSink] = ()) -> list[list[asyncio.Task[Segment]]]:
         """Queue everything or nothing; then a task for each segment of each text. Sinks are for a single text."""
         started = [
             [asyncio.create_task(self._segment(text, i, sinks, own)) for i, own in enumerate(of_text)]
-            for text, of_text in zip(self.texts, self._board(sinks), strict=True)
+            for text, of_text in zip(self.texts, await self._board(sinks), strict=True)
         ]
         self._tasks = [task for of_text in started for task in of_text]
         return started
 
-    def _board(self, sinks: Sequence[TokenSink]) -> list[list[list[Errand]]]:
+    async def _board(self, sinks: Sequence[TokenSink]) -> list[list[list[Errand]]]:
         """The errands of each segment of each text, all of them queued."""
+        many = not sinks and sum(len(text.plan.segments) for text in self.texts) > _INLINE_SEGMENTS
+        errands = await asyncio.to_thread(self._queue, sinks) if many else self._queue(sinks)
+        self._decoder.watch_deadline()
+        return errands
+
+    def _queue(self, sinks: Sequence[TokenSink]) -> list[list[list[Errand]]]:
         units = [unit for text in self.texts for segment in text.plan.segments for unit in segment.units]
         self._decoder.num_tokens = sum(len(unit.source_ids) for unit in units)
         errands = [[self._errands(text, i, sinks) for i in range(len(text.plan.segments))] for text in self.texts]

@@ -25,6 +25,7 @@ SENTENCES = Path(__file__).parents[1] / "data" / "sentences.tsv"
 PLAIN = {"DRAGOMAN_CACHE_BYTES": "0", "DRAGOMAN_SINGLE_FLIGHT": "false"}
 ALWAYS = {
     "DRAGOMAN_MAX_QUEUED_TOKENS": "1000000",  # a refusal would be right, but it is not what is tested here
+    "DRAGOMAN_TIMEOUT_SECONDS": "600",  # likewise: fair shares of 200 clients are small, and a document takes its time
     "DRAGOMAN_DRAIN_DELAY_SECONDS": "0",
     "DRAGOMAN_LOG_LEVEL": "warning",
 }

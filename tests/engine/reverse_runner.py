@@ -89,16 +89,18 @@ class FakeRunner:
     def step(self, next_ids: np.ndarray, k: int, wanted: np.ndarray | None = None) -> Candidates:
         self.before_step(self.num_steps)
         self._maybe_fail("step")
-        assert next_ids.shape == (len(self.rows),)
+        stepping, paused = self.rows[: len(next_ids)], self.rows[len(next_ids) :]
+        assert 0 < len(next_ids) == len(stepping)
         assert next_ids.dtype == np.int64
         assert next_ids.flags.c_contiguous
         assert self.rows
         assert EMPTY_ROW not in self.rows, "a place was kept free for a row that never came"
         self.num_steps += 1
-        self.widths.append(len(self.rows))
-        self.rows = [(s, (*p, int(token))) for (s, p), token in zip(self.rows, next_ids, strict=True)]
-        assert all(prefix[0] == BOS for _, prefix in self.rows)
-        scores = np.stack([self._log_probs(source, prefix[1:]) for source, prefix in self.rows])  # [rows, vocab]
+        self.widths.append(len(stepping))
+        stepping = [(s, (*p, int(token))) for (s, p), token in zip(stepping, next_ids, strict=True)]
+        assert all(prefix[0] == BOS for _, prefix in stepping)
+        self.rows = stepping + paused
+        scores = np.stack([self._log_probs(source, prefix[1:]) for source, prefix in stepping])  # [rows, vocab]
         ids = np.stack([best(row, k) for row in scores])  # [rows, k]
         of_wanted = None if wanted is None else np.take_along_axis(scores, wanted[:, None], axis=1)[:, 0]
         return Candidates(ids, np.take_along_axis(scores, ids, axis=1), of_wanted)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass, field
+from unittest.mock import patch
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from service.engine.job import DecodingOptions, DecodingRules, FinishReason, Job
 from service.engine.loop import Engine
-from service.engine.scheduler import EngineSettings
+from service.engine.scheduler import EngineSettings, Scheduler
 from tests.clock import Clock
 from tests.engine.reference_search import translate
 from tests.engine.reverse_runner import EOS, FakeRunner, dream, reversal, stutter
@@ -132,6 +134,7 @@ def check_partial(guest: Guest, rules: DecodingRules, network: str, answers: lis
     num_loops=st.integers(1, 2),
     continuous=st.just(True) | st.booleans(),
     bulk_tokens=st.sampled_from([10, 1000]),
+    step_limit=st.none() | st.integers(1, 6),
 )
 def test_a_job_translates_alike_alone_and_in_a_crowd(
     crowd: list[Guest],
@@ -141,13 +144,15 @@ def test_a_job_translates_alike_alone_and_in_a_crowd(
     num_loops: int,
     continuous: bool,
     bulk_tokens: int,
+    step_limit: int | None,
 ) -> None:
-    """Neighbours, arrivals, cancellations and deadlines never change anybody's tokens or scores."""
+    """Neighbours, arrivals, pauses, cancellations and deadlines never change anybody's tokens or scores."""
     clock = Clock()
     runners = [FakeRunner(NETWORKS[network], max_rows) for _ in range(num_loops)]
     options = EngineSettings(continuous=continuous, bulk_tokens=bulk_tokens, encode_budget_tokens=20)
     engine = Engine(runners, rules, options, clock)
-    play(engine, num_loops, crowd, clock)
+    with patch.object(Scheduler, "step_limit", lambda self, loop: step_limit) if step_limit else nullcontext():
+        play(engine, num_loops, crowd, clock)
     for guest in crowd:
         check(guest, rules, network)
     assert all(not runner.rows for runner in runners), "a row is left behind"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import weakref
 
+import numpy as np
 import pytest
 
 from service.engine.job import (
@@ -19,6 +20,7 @@ from service.engine.job import (
 )
 from service.engine.loop import Engine, SilentObserver
 from service.engine.scheduler import EngineSettings
+from service.engine.search import Candidates
 from tests.clock import Clock
 from tests.engine.reverse_runner import EOS, FakeRunner, reversal, reverse_runner
 
@@ -109,6 +111,27 @@ class TestJoiningAndLeaving:
             line = engine.submit(Job(sentence(6), request=object()))
             run(engine, turns=7)
             assert line.done()
+
+    def test_a_document_pauses_in_part_while_a_line_runs(self, clock: Clock) -> None:
+        """Steps get as short as their budget while the line is there; the document's rows go on where they stopped."""
+        runner = reverse_runner(max_rows=16)
+        step = runner.step
+
+        def slow_step(next_ids: np.ndarray, k: int) -> Candidates:
+            clock.now += 0.001 * len(next_ids)
+            return step(next_ids, k)
+
+        runner.step = slow_step  # type: ignore[assignment]
+        engine = Engine([runner], RULES, EngineSettings(step_budget_seconds=0.0055), clock)
+        document = engine.submit_all([Job(sentence(20), request="document") for _ in range(40)])
+        run(engine, turns=10)
+        assert runner.widths[-1] == 14
+        line = engine.submit(Job(sentence(6), request="line"))
+        run(engine, turns=7)
+        assert line.done()
+        assert runner.widths[-7:] == [5] * 6 + [14]
+        run(engine)
+        assert {future.result().hypotheses[0].ids for future in document} == {tuple(range(22, 3, -1))}
 
     def test_two_loops_share_one_queue(self) -> None:
         """Each loop has its own batch; no job runs twice, none is forgotten."""

@@ -190,6 +190,18 @@ def test_new_rows_take_any_places_that_are_free(sessions: OrtSessions) -> None:
             assert candidates.log_probs[row, 0] == alone[who[row]][1][0, at[row] + step]
 
 
+def test_rows_that_pause_go_on_as_if_nothing_had_been(sessions: OrtSessions) -> None:
+    """Only the first rows step; the others keep their place in their sentence."""
+    runner, sources = OrtRunner(sessions, 4), sources_of(4, seed=13)
+    alone = [decode(OrtRunner(sessions, 1), [source], 8)[0][0] for source in sources]
+    runner.add(sources, range(4))
+    tokens, at = np.full(4, BOS), np.zeros(4, int)
+    for stepping in (4, 2, 1, 4, 3, 2, 4):
+        tokens[:stepping] = runner.step(tokens[:stepping].copy(), 1).ids[:, 0]
+        assert tokens[:stepping].tolist() == [alone[row][at[row]] for row in range(stepping)]
+        at[:stepping] += 1
+
+
 def test_wanted_tokens_are_scored_whatever_is_best(sessions: OrtSessions) -> None:
     """A forced prefix has scores too, though its tokens may be far from the best."""
     runner = OrtRunner(sessions, 240)  # room for as many candidates as the vocabulary has

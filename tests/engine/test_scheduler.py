@@ -215,6 +215,22 @@ class TestBudgets:
         policy.retire(0, next(each for each in admitted if each.request == "line"))
         assert len(policy.admit(0)) == 56 - 17
 
+    def test_bulk_rows_beyond_the_step_time_pause_while_lines_run(self) -> None:
+        """A line that meets a full batch does not wait for all of it at every step."""
+        policy = scheduler(max_rows=64, step_budget_seconds=0.010, encode_budget_tokens=10_000)
+        for rows in (1, 8, 32, 64) * 10:
+            policy.note_turn(0, Turn(rows, 0.001 + 0.0005 * rows, 0, 0.01))
+        policy.offer(jobs(100))
+        running = policy.admit(0)
+        assert (len(running), policy.step_limit(0)) == (56, 64), "nobody is in a hurry"
+        policy.offer([job(request="line")])
+        (line,) = policy.admit(0)
+        assert all(each.bulk for each in running)
+        assert not line.bulk
+        assert policy.step_limit(0) == 18
+        policy.retire(0, line)
+        assert policy.step_limit(0) == 64
+
     def test_bulk_moves_on_even_when_steps_are_slow(self) -> None:
         """However slow the machine, a document gets an eighth of the rows."""
         policy = scheduler(max_rows=64, step_budget_seconds=0.001, encode_budget_tokens=10_000)
