@@ -13,7 +13,7 @@ Floats = npt.NDArray[np.float32]
 
 
 class Rows:
-    """Rows 0 to `count` - 1; which of them are holes is known to `search`.
+    """Rows 0 to `count` - 1; which of them are holes is known to `seats`.
 
     A step touches every row, so it must do so in as few array operations as can be: a row's tokens lie in a flat array,
     and what is kept for a row is where its next token goes, not its length.
@@ -104,16 +104,6 @@ class Rows:
         for array in (self._tokens, self._log_probs):
             by_row = array.reshape(len(self.numbers), -1)  # [max_rows, max_length]
             by_row[to, :longest] = by_row[source, :longest]
-
-    def shrink(self, dead: list[int], count: int) -> tuple[list[int], list[int]]:
-        """Be `count` rows: the last live ones move into holes, all others stay. Returns all holes, and the movers."""
-        gone = set(dead)
-        holes = [row for row in dead if row < count]
-        movers = [row for row in range(count, self.count) if row not in gone]
-        for hole, mover in zip(holes, movers, strict=False):  # few: one by one costs less than an index
-            self.move(hole, mover)
-        self.count = count
-        return holes, movers
 
     def move(self, to: int, source: int) -> None:
         start, new_start, end = self._starts[source], self._starts[to], self._ends[source]

@@ -15,8 +15,10 @@ import numpy as np
 
 from service.engine import repetition
 from service.engine.beam import Choice, best_of_beams, branch_full
-from service.engine.job import DecodingRules, FinishReason, Hypothesis, Job, max_new_tokens_of
+from service.engine.decoding import Decoding, Ended
+from service.engine.job import DecodingRules, FinishReason, Hypothesis, Job
 from service.engine.rows import Floats, Ints, Rows
+from service.engine.seats import Seats
 
 
 class Candidates(NamedTuple):
@@ -59,52 +61,6 @@ class Advance(NamedTuple):
     outcomes: list[Outcome]
 
 
-class Ended(NamedTuple):
-    """A hypothesis that left the batch."""
-
-    hypothesis: Hypothesis
-    reason: FinishReason
-    num_tokens: int
-    finished: bool  # with eos
-
-
-class Decoding:
-    """One job in the batch: its rows in the order of its beam, and what it has to show so far."""
-
-    __slots__ = (
-        "alpha",
-        "emitted",
-        "ended",
-        "job",
-        "limit",
-        "loop_limits",
-        "num_finished",
-        "rows",
-        "started_step",
-        "width",
-    )
-
-    def __init__(self, job: Job, rules: DecodingRules, started_step: int) -> None:
-        penalty = job.options.length_penalty
-        self.job = job
-        self.width = job.options.beam_size
-        self.limit = max_new_tokens_of(job, rules)
-        self.alpha = rules.alpha if penalty is None else penalty
-        guarded = rules.repetition_guard and job.options.repetition_guard
-        self.loop_limits = repetition.thresholds(job.source_ids) if guarded else None
-        self.started_step = started_step
-        self.rows: list[int] = []
-        self.ended: list[Ended] = []
-        self.num_finished = 0
-        self.emitted = 0
-
-    def next_look(self, length: int) -> int:
-        """The number of tokens at which a row of `length` is to be looked at: its limit, or for a loop before that."""
-        if self.loop_limits is None:
-            return self.limit
-        return min(self.limit, max(repetition.MIN_TOKENS, length + repetition.LOOK_EVERY))
-
-
 class _Step:
     """The choices of one step, with room for the rows that beams open."""
 
@@ -127,36 +83,25 @@ class Search:
         self.num_steps = 0
         self.decodings: dict[Job, Decoding] = {}
         self._rows = Rows(max_rows, rules.max_new_tokens)
-        self._owners: list[Decoding | None] = []  # one per row; a hole has none
+        self._seats = Seats(self._rows)
         self._forced: list[Decoding] = []
         self._streaming: list[Decoding] = []
         self._beams: dict[int, list[Decoding]] = {}  # by width, once open
-        self._holes: list[int] = []  # rows whose hypotheses ended
-        self._vacant: list[int] = []  # the holes that jobs are about to join
-        self._parents: Ints | None = None  # [rows]: what beams moved since the runner was last told
-        self._num_stepping = max_rows  # at most; the rows after them pause
         self._emissions: list[Emission] = []
         self._cut = np.zeros(max_rows, bool)  # rows whose eos only their limit put there
 
     @property
     def num_rows(self) -> int:
         """Of those that live."""
-        return self._rows.count - len(self._holes)
+        return self._seats.num_live
 
     def add(self, jobs: Iterable[Job]) -> list[int]:
         """One row per job, where `settle` left room, then at the end; a beam opens from it after the forced prefix."""
         return [self._open(Decoding(job, self.rules, self.num_steps)) for job in jobs]
 
     def _open(self, decoding: Decoding) -> int:
-        if self._vacant:
-            row = max(self._vacant) if decoding.job.bulk else min(self._vacant)
-            self._vacant.remove(row)
-            self._owners[row] = decoding
-        else:
-            row = self._rows.append_row()
-            self._owners.append(decoding)
+        row = self._seats.take(decoding)
         self._rows.open(row, self.rules.bos_id, decoding.next_look(0))
-        decoding.rows.append(row)
         self.decodings[decoding.job] = decoding
         if decoding.job.on_token is not None:
             self._streaming.append(decoding)
@@ -173,7 +118,7 @@ class Search:
             wanted = np.full(self._rows.count, self.rules.eos_id)
             for decoding in self._forced:
                 wanted[decoding.rows[0]] = self._forced_token(decoding)
-        next_ids = self._rows.next_ids[: self._num_stepping]
+        next_ids = self._rows.next_ids[: self._seats.num_stepping]
         return Question(next_ids, 2 * max(self._beams) if self._beams else 1, wanted)
 
     def advance(self, candidates: Candidates) -> Advance:
@@ -210,34 +155,20 @@ class Search:
         return self._told(outcomes)
 
     def settle(self, num_joining: int, num_lines: int = 0, limit: int | None = None) -> Ints | None:
-        """Where rows go before so many jobs join: new row j is old row parents[j]; None when all stay where they are.
+        """Where rows go before so many jobs join, some of them lines: see `Seats.settle`."""
+        return self._seats.settle(num_joining, num_lines if self._may_pause else 0, limit)
 
-        Who joins takes the place of who left, so that nobody moves for them; only holes beyond that are closed. Lines
-        among those who join need places below the limit of `pause_beyond`: bulk rows make way for them.
-        """
-        parents, self._parents = self._parents, None
-        before = self._rows.count
-        if self._holes:
-            if parents is not None:
-                self._stay_with_a_child(parents)
-            if num_joining < len(self._holes):
-                parents = self._close_holes(parents, self.num_rows + num_joining)
-            self._vacant, self._holes = self._holes, []
-            if parents is not None:
-                parents[self._vacant] = self._vacant
-        if num_lines and limit is not None and limit < self._rows.count and self._may_pause:
-            parents = self._make_way(parents, num_lines, limit)
-        if parents is None or (len(parents) == before and not (parents != self._rows.numbers[:before]).any()):
-            return None
-        return parents
+    def pause_beyond(self, limit: int) -> None:
+        """Let no more than the first `limit` rows step, but all lines and, while there are any, all beams."""
+        self._seats.pause_beyond(limit if self._may_pause else None, self.decodings.values())
 
     def clear(self) -> list[Job]:
         """Drop all rows without results; returns the jobs that were running."""
         jobs = list(self.decodings)
-        self._rows.count, self._parents, self._num_stepping = 0, None, len(self._rows.numbers)
+        self._seats.clear()
         self.decodings.clear()
         self._beams.clear()
-        for state in (self._owners, self._forced, self._streaming, self._holes, self._vacant, self._emissions):
+        for state in (self._forced, self._streaming, self._emissions):
             state.clear()
         return jobs
 
@@ -251,7 +182,7 @@ class Search:
     def _force_ends(self, candidates: Candidates) -> Candidates:
         """At a row's last token eos is the only candidate, and certain."""
         n = len(candidates.ids)
-        limits = np.array([owner.limit for owner in self._owners[:n] if owner is not None])  # [n]
+        limits = np.array([owner.limit for owner in self._seats.owners[:n] if owner is not None])  # [n]
         last = self._rows.lengths[:n] == limits - 1  # [n]
         self._cut[:n] = last & (candidates.ids[:, 0] != self.rules.eos_id)
         if not last.any():
@@ -341,15 +272,13 @@ class Search:
             elif free:
                 rows.append(free.pop(0))
             else:
-                rows.append(self._rows.append_row())
-                self._owners.append(decoding)
-        self._vacate(free)
+                rows.append(self._seats.append(decoding))
+        self._seats.vacate(free)
         return rows
 
     def _gather(self, parents: Ints) -> None:
         """Move what is known of the rows as their beams decided; the runner is told by `settle`."""
-        self._parents = parents[: self._rows.count]
-        moved = (self._parents != self._rows.numbers[: self._rows.count]).nonzero()[0]
+        moved = self._seats.note_moves(parents).nonzero()[0]
         if moved.size:
             self._rows.copy(moved, parents[moved])
 
@@ -359,7 +288,7 @@ class Search:
         """End the rows at eos, at their limit, or in a loop; a greedy job ends with its row."""
         rows = self._rows.to_look_at(self.rules.eos_id, num_stepped)
         outcomes = []
-        for decoding in dict.fromkeys([self._owners[row] for row in rows]):
+        for decoding in dict.fromkeys([self._seats.owners[row] for row in rows]):
             if decoding is None:  # its beam left the row in this step
                 continue
             # In the order of the beam, not of the batch, because hypotheses may tie.
@@ -382,7 +311,7 @@ class Search:
             self._rows.look_again(row, decoding.next_look(length))
             return
         decoding.rows.remove(row)
-        self._vacate([row])
+        self._seats.vacate([row])
 
     def _loop_length(self, decoding: Decoding, row: int, length: int) -> int | None:
         """How many tokens at the end of a row are nothing but a loop."""
@@ -438,7 +367,7 @@ class Search:
 
     def _leave(self, decoding: Decoding) -> Outcome:
         """Take a job out, best hypothesis first: those that reached eos before those that did not."""
-        self._vacate(decoding.rows)
+        self._seats.vacate(decoding.rows)
         job, ended = decoding.job, decoding.ended
         del self.decodings[job]
         if job.on_token is not None:
@@ -481,69 +410,7 @@ class Search:
         emissions, self._emissions = self._emissions, []
         return Advance(emissions, outcomes)
 
-    # Pausing
-
-    def pause_beyond(self, limit: int) -> None:
-        """Let no more than the first `limit` rows step, but all lines and, while there are any, all beams."""
-        self._num_stepping = len(self._rows.numbers)
-        if limit < self._rows.count and self._may_pause:
-            lines = [row for job, decoding in self.decodings.items() if not job.bulk for row in decoding.rows]
-            self._num_stepping = max(limit, max(lines, default=-1) + 1)
-
     @property
     def _may_pause(self) -> bool:
         """A beam's rows step together, and lie anywhere; prefixes are short."""
         return not self._beams and not self._forced
-
-    def _make_way(self, parents: Ints | None, num_lines: int, limit: int) -> Ints | None:
-        """Vacate places below the limit: their bulk rows go to holes above it, or to the end."""
-        wanted = num_lines - sum(row < limit for row in self._vacant)
-        bulk = [row for row in range(limit) if (owner := self._owners[row]) is not None and owner.job.bulk]
-        for place in bulk[max(0, len(bulk) - wanted) :] if wanted > 0 else ():
-            parents = self._rows.numbers.copy() if parents is None else parents
-            to = max(self._vacant, default=-1)
-            if to >= limit:
-                self._vacant.remove(to)
-            else:
-                to = self._rows.append_row()
-                self._owners.append(None)
-                parents = np.append(parents, to) if to >= len(parents) else parents
-            parents[to], parents[place] = parents[place], place
-            self._rows.move(to, place)
-            self._own(to, place)
-            self._vacant.append(place)
-        return None if parents is None else parents[: self._rows.count]
-
-    # Moving
-
-    def _vacate(self, rows: list[int]) -> None:
-        self._holes += rows
-        for row in rows:
-            self._owners[row] = None
-
-    def _stay_with_a_child(self, parents: Ints) -> None:
-        """Where a row's first child ended at once and another lives, that one takes its parent's place: no copy."""
-        for i, hole in enumerate(self._holes):
-            children = (parents[: self._rows.count] == hole).nonzero()[0].tolist()
-            child = next((row for row in children if row != hole and row not in self._holes), None)
-            if child is not None:
-                self._rows.move(hole, child)
-                self._own(hole, child)
-                parents[hole], self._holes[i] = hole, child
-
-    def _close_holes(self, parents: Ints | None, count: int) -> Ints:
-        """Be `count` rows, from the tail; the holes that stay are for those who join."""
-        parents = self._rows.numbers.copy() if parents is None else parents
-        holes, movers = self._rows.shrink(self._holes, count)
-        for hole, mover in zip(holes, movers, strict=False):
-            parents[hole] = parents[mover]
-            self._own(hole, mover)
-        del self._owners[count:]
-        self._holes = holes[len(movers) :]
-        return parents[:count]
-
-    def _own(self, row: int, before: int) -> None:
-        owner = self._owners[row] = self._owners[before]
-        assert owner is not None, "a hole was moved"
-        owner.rows[owner.rows.index(before)] = row
-        self._owners[before] = None
