@@ -45,7 +45,7 @@ class Settings(BaseSettings):
         "auto", description="Where the graphs run; `auto` takes the GPU for bundles that can use one"
     )
     threads: int = Field(0, ge=0, le=256, description="Decode loops, one thread each; 0 takes the CPUs of the cgroup")
-    max_rows: int = Field(64, ge=1, le=4096, description="Rows of the running batch, per decode loop")
+    max_rows: int = Field(32, ge=1, le=4096, description="Rows of the running batch, per decode loop")
     max_queued_tokens: int = Field(32_768, ge=1, description="Source tokens that may wait; beyond it the answer is 429")
     encode_budget_tokens: int = Field(256, ge=1, description="Source tokens encoded at most between two decoder steps")
     step_budget_ms: float = Field(

@@ -79,7 +79,7 @@ def saturation_of(measured: Measured, max_rows: int) -> float:
 
 
 @lru_cache
-def curve(measured: Measured, max_rows: int = 64) -> Curve:
+def curve(measured: Measured, max_rows: int = 32) -> Curve:
     saturation = saturation_of(measured, max_rows)
     points = []
     for load in LOADS:

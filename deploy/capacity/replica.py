@@ -50,7 +50,7 @@ class Outcome:
     ends_at: float
 
 
-def simulate(segments: Sequence[Segment], costs: Costs, max_rows: int = 64, encode_budget: int = 256) -> Outcome:
+def simulate(segments: Sequence[Segment], costs: Costs, max_rows: int = 32, encode_budget: int = 256) -> Outcome:
     """Play segments, in the order they arrive, through one decode loop."""
     coming, waiting = deque(segments), deque[Segment]()
     rows: list[tuple[Segment, int]] = []  # and the tokens still to come
