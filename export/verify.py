@@ -14,6 +14,7 @@ from export.decoding import GraphDecoder, Sources, Trace, in_crowds
 from model.evaluate import Hypothesis, beam, default_limit, greedy, score, score_by_length
 from model.tokenizer import BOS_ID, Tokenizer
 from model.transformer import Transformer
+from service.engine import repetition
 
 TIE = 1e-4  # a difference between first and second choice that rounding may decide either way
 MAX_LOSS = 0.5  # of BLEU, and of chrF
@@ -168,6 +169,11 @@ def choose_golden(
     sure = [
         GoldenTrace(text, source, trace)
         for (text, source), trace in zip(sentences, traces, strict=True)
-        if trace.finished and trace.smallest_gap > gap
+        if trace.finished and trace.smallest_gap > gap and not _may_be_stopped(trace)
     ]
     return sure[:: max(1, len(sure) // count)][:count]  # from the whole file: its kinds of sentence lie together
+
+
+def _may_be_stopped(trace: Trace) -> bool:
+    """Whether a server's repetition guard, which decides along the way, could have ended it earlier."""
+    return repetition.longest_cycle(trace.ids) >= repetition.MIN_TOKENS

@@ -86,7 +86,8 @@ class _Window:
     def __init__(self, lines: Sequence[str], translate: Translate, room: asyncio.Semaphore) -> None:
         self.lines = lines
         self.translations: list[Translation | None] = [None] * len(lines)
-        by_length = sorted((i for i, line in enumerate(lines) if line.strip()), key=lambda i: len(lines[i]))
+        # Longest first, so that a window does not end in a batch of one long line.
+        by_length = sorted((i for i, line in enumerate(lines) if line.strip()), key=lambda i: -len(lines[i]))
         chunks = [by_length[start : start + _CHUNK_LINES] for start in range(0, len(by_length), _CHUNK_LINES)]
         self.tasks = [asyncio.create_task(self._translate(chunk, translate, room)) for chunk in chunks]
 
