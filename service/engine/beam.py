@@ -5,6 +5,7 @@ What becomes of a candidate is left to `search`.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -36,39 +37,45 @@ class Branches(NamedTuple):
 
 
 def branch_full(beams: Sequence[list[int]], sums: Sums, ids: Ints, log_probs: Floats, eos_id: int) -> Branches | None:
-    """All beams have `width` rows; None where some beam lacks candidates, which is for `best_of_beams` to sort out."""
+    """All beams have `width` rows; None where some beam lacks candidates, which is for `best_of_beams` to sort out.
+
+    Flat indices and `take` throughout: an index of two arrays costs several times as much, and beams are small.
+    """
     rows = np.array(beams)  # [beams, width]
-    (num_beams, width), k = rows.shape, min(2 * rows.shape[1], ids.shape[1])
-    beam = np.arange(num_beams)[:, None]  # to index with, [beams, 1]
-    all_totals = (sums[rows][:, :, None] + log_probs[rows, :k]).reshape(num_beams, -1)  # float64 [beams, width * k]
-    order = np.argsort(-all_totals, axis=1, kind="stable")[:, : 2 * width]  # [beams, 2 width], best first
-    totals, parents = all_totals[beam, order], order // k
+    (num_beams, width), (_, k) = rows.shape, ids.shape
+    firsts = np.arange(0, num_beams * width, width)[:, None]  # where each beam's rows begin, [beams, 1]
+    every = (sums.take(rows)[:, :, None] + log_probs.take(rows, 0)).reshape(num_beams, -1)  # [beams, width * k]
+    order = np.argsort(-every, axis=1, kind="stable")[:, : 2 * width]  # [beams, 2 width], best first
+    totals = np.take_along_axis(every, order, 1)
     if order.shape[1] < 2 * width or totals[:, -1].min() == -np.inf:
         return None
-    tokens = ids[rows[beam, parents], order % k]  # [beams, 2 width]
-    chosen = log_probs[rows[beam, parents], order % k]  # [beams, 2 width]
+    parents, ranks = np.divmod(order, k)
+    of_parents = rows.take(firsts + parents)  # [beams, 2 width], rows
+    flat = of_parents * k + ranks
+    tokens, chosen = ids.take(flat), log_probs.take(flat)
     ends = tokens == eos_id
-    # A row has one candidate that ends, so at least `width` of 2 x width go on.
-    going = np.argsort(ends, axis=1, kind="stable")[:, :width]  # [beams, width]
-    children = parents[beam, going]
-    places = _places(children, beam)
     ended = [
-        (int(b), Choice(int(rows[b, parents[b, c]]), eos_id, float(chosen[b, c]), float(totals[b, c])))
+        (int(b), Choice(int(of_parents[b, c]), eos_id, float(chosen[b, c]), float(totals[b, c])))
         for b, c in zip(*ends[:, :width].nonzero(), strict=True)
     ]
-    return Branches(rows[beam, places], rows[beam, children], tokens[beam, going], chosen[beam, going], ended)
+    # A row has one candidate that ends, so at least `width` of 2 x width go on.
+    going = np.argsort(ends, axis=1, kind="stable")[:, :width] + 2 * firsts  # [beams, width], flat
+    places = _places(parents.take(going))
+    return Branches(rows.take(firsts + places), of_parents.take(going), tokens.take(going), chosen.take(going), ended)
 
 
-def _places(parents: Ints, beam: Ints) -> Ints:
+def _places(parents: Ints) -> Ints:
     """[beams, width] -> the first child of a place stays there, the others take what is free, in order."""
-    width = parents.shape[1]
+    num_beams, width = parents.shape
     same = parents[:, :, None] == parents[:, None, :]  # [beams, child, child]
     later = (same & _earlier(width)).any(2)  # [beams, width]: an earlier child has the same parent
     used = (parents[:, :, None] == np.arange(width)).any(1)  # [beams, place]
     free = np.argsort(used, axis=1, kind="stable")  # [beams, width], free places first
-    return np.where(later, free[beam, np.cumsum(later, axis=1) - 1], parents)
+    firsts = np.arange(0, num_beams * width, width)[:, None]
+    return np.where(later, free.take(firsts + later.cumsum(1) - 1, mode="clip"), parents)
 
 
+@functools.cache
 def _earlier(width: int) -> npt.NDArray[np.bool_]:
     """[child, other]: whether the other comes before."""
     return np.tri(width, k=-1, dtype=bool)

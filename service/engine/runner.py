@@ -330,10 +330,11 @@ class OrtRunner:
                 raise ValueError(f"a source has {len(source)} tokens; this bundle takes 1 to {self.max_source_tokens}")
         num_rows = max(self._num_rows, max(rows) + 1)
         assert num_rows <= self.max_rows, f"row {num_rows - 1}, but there is room for {self.max_rows}"
-        lengths, places = np.array([len(source) for source in sources], np.int64), np.array(rows, np.int64)
+        lengths = [len(source) for source in sources]
         for batch in self._batches(lengths):
-            self._state.encode(self._feeds([sources[i] for i in batch], lengths[batch]), places[batch])
-        self._inputs.add(places, lengths, self._num_sources)
+            places = np.array([rows[i] for i in batch], np.int64)
+            self._state.encode(self._feeds([sources[i] for i in batch]), places)
+        self._inputs.add(np.array(rows, np.int64), np.array(lengths, np.int64), self._num_sources)
         self._num_rows, self._num_sources = num_rows, self._num_sources + len(sources)
         self._longest = self._furthest()
 
@@ -365,22 +366,24 @@ class OrtRunner:
     def _furthest(self) -> int:
         return int(self._inputs.positions[: self._num_rows].max(initial=0))
 
-    def _batches(self, lengths: Ints) -> Iterator[Ints]:
+    def _batches(self, lengths: Sequence[int]) -> Iterator[list[int]]:
         """Which sources to encode together: those of one length, unless the graph takes lengths and hides padding."""
-        if self._sessions.takes_lengths:
-            groups = [np.arange(len(lengths))]
-        else:
-            groups = [np.flatnonzero(lengths == length) for length in np.unique(lengths)]
-        for group in groups:
-            size = max(1, _ENCODE_TOKENS // int(lengths[group].max()))
+        groups: dict[int, list[int]] = {}
+        for i, length in enumerate(lengths):
+            groups.setdefault(0 if self._sessions.takes_lengths else length, []).append(i)
+        for group in groups.values():
+            size = max(1, _ENCODE_TOKENS // max(lengths[i] for i in group))
             for start in range(0, len(group), size):
                 yield group[start : start + size]
 
-    def _feeds(self, sources: Sequence[Sequence[int]], lengths: Ints) -> dict[str, Ints]:
-        source = np.zeros((len(sources), int(lengths.max())), np.int64)  # [B, S]
+    def _feeds(self, sources: Sequence[Sequence[int]]) -> dict[str, Ints]:
+        if not self._sessions.takes_lengths:
+            return {"source": np.array(sources, np.int64)}  # [B, S]
+        lengths = np.array([len(source) for source in sources], np.int64)
+        source = np.zeros((len(sources), int(lengths.max())), np.int64)
         for row, ids in enumerate(sources):
             source[row, : len(ids)] = ids
-        return {"source": source, "source_lengths": lengths} if self._sessions.takes_lengths else {"source": source}
+        return {"source": source, "source_lengths": lengths}
 
     def _bind(self, rows: int, k: int) -> _Shape:
         assert 0 < k <= self._outputs.max_k, f"{k} candidates, but at most {self._outputs.max_k}"
@@ -409,7 +412,10 @@ def _by_kind(tensors: Sequence[StateTensor]) -> dict[str, list[StateTensor]]:
 
 def _as_slice(rows: Ints) -> slice | Ints:
     """A slice where rows are neighbours: cheaper than an index."""
-    return slice(int(rows[0]), int(rows[-1]) + 1) if len(_neighbours(rows)) == 1 else rows
+    first, last = int(rows[0]), int(rows[-1])
+    if last - first + 1 == len(rows) and (len(rows) < 3 or (rows[1:] > rows[:-1]).all()):
+        return slice(first, last + 1)
+    return rows
 
 
 def _neighbours(rows: Ints) -> list[tuple[int, int]]:
