@@ -32,6 +32,8 @@ from service.engine.rows import Ints
 from service.engine.scheduler import EngineSettings, Scheduler, Turn, like_lengths
 from service.engine.search import Advance, Candidates, Outcome, Search
 
+_MOST_TURNS = 16  # that a loop keeps to itself
+
 log = logging.getLogger(__name__)
 
 
@@ -246,7 +248,9 @@ class DecodeLoop:
         self._next_deadline_at = math.inf  # of a running job, or earlier
         self._num_cancelled = 0  # of the queue's, when this loop last looked
         self._drained_tokens = 0  # source tokens of the jobs that ended in this turn
-        self._last_turn: Turn | None = None
+        self._turns: list[Turn] = []  # that the queue has not been told of
+        self._limit = runner.max_rows  # rows that may step
+        self._changed = True  # who runs, since the queue last said how many may step
         self._state = threading.Lock()  # of the search, against snapshots
 
     @property
@@ -274,11 +278,10 @@ class DecodeLoop:
         self._let_go(began)
         joined = self._admit(began)
         if not self._search.num_rows:
-            self._last_turn = None
             return False
         rows, step_seconds = self._step(joined)
         seconds = self._clock() - began
-        self._last_turn = Turn(rows, step_seconds, self._drained_tokens, seconds)
+        self._turns.append(Turn(rows, step_seconds, self._drained_tokens, seconds))
         self._observer.busy(seconds)
         return True
 
@@ -299,20 +302,28 @@ class DecodeLoop:
         self._next_deadline_at = min(map(_deadline_of, running), default=math.inf)
 
     def _admit(self, now: float) -> list[Job]:
-        expired, joined, limit = self._queue.join(self._number, now, self._last_turn)
+        # In most turns nobody waits and nobody left: no lock, no questions.
+        quiet = not self._queue.has_queued and not self._changed and len(self._turns) < _MOST_TURNS
+        joined = [] if quiet else self._join(now)
+        num_lines = sum(not job.bulk for job in joined) if joined else 0
+        with self._state:
+            parents = self._search.settle(len(joined), num_lines, self._limit)
+        if parents is not None:
+            self._runner.keep(parents)
+        for group in like_lengths(joined) if joined else ():
+            self._encode(group)
+        self._search.pause_beyond(self._limit)
+        return joined
+
+    def _join(self, now: float) -> list[Job]:
+        expired, joined, self._limit = self._queue.join(self._number, now, self._turns)
+        self._turns, self._changed = [], False
         for job in expired:
             _resolve(job, FinishReason.DEADLINE, None, now, self._observer)
         for job in joined:
             job.admitted_at = now
             self._next_deadline_at = min(self._next_deadline_at, _deadline_of(job))
             self._observer.admitted(now - job.submitted_at)
-        with self._state:
-            parents = self._search.settle(len(joined), sum(not job.bulk for job in joined), limit)
-        if parents is not None:
-            self._runner.keep(parents)
-        for group in like_lengths(joined) if joined else ():
-            self._encode(group)
-        self._search.pause_beyond(limit)
         return joined
 
     def _encode(self, group: list[Job]) -> None:
@@ -350,6 +361,7 @@ class DecodeLoop:
         if advance.outcomes:
             now = self._clock()
             self._queue.retire(self._number, [outcome.job for outcome in advance.outcomes])
+            self._changed = True
             for outcome in advance.outcomes:
                 self._drained_tokens += outcome.job.num_source_tokens
                 _resolve(outcome.job, outcome.reason, outcome, now, self._observer)

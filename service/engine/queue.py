@@ -44,14 +44,19 @@ class SharedQueue:
             busy = self._scheduler.has_queued or self._scheduler.is_running(loop)
             return busy and (self._accepting or self._draining)
 
-    def join(self, loop: int, now: float, last_turn: Turn | None) -> tuple[list[Job], list[Job], int]:
+    @property
+    def has_queued(self) -> bool:
+        """Without the lock: whoever comes a moment later is seen a turn later."""
+        return self._scheduler.has_queued
+
+    def join(self, loop: int, now: float, turns: Iterable[Turn]) -> tuple[list[Job], list[Job], int]:
         """The queued jobs that expired, those that join this loop's batch, and how many rows of it may step.
 
-        Learns from the loop's last turn.
+        Learns from the loop's last turns.
         """
         with self._changed:
-            if last_turn is not None:
-                self._scheduler.note_turn(loop, last_turn)
+            for turn in turns:
+                self._scheduler.note_turn(loop, turn)
             expired, joined = self._scheduler.expire(now), self._scheduler.admit(loop)
             return expired, joined, self._scheduler.step_limit(loop)
 

@@ -23,11 +23,12 @@ class Rows:
         self.count = 0
         self.numbers = np.arange(max_rows)  # [max_rows]
         self._starts = self.numbers * max_length  # [max_rows]
-        self._tokens = np.zeros(max_rows * max_length, np.int32)
+        self._tokens = np.zeros(max_rows * max_length, np.int64)
         self._log_probs = np.zeros(max_rows * max_length, np.float32)
-        self._sums = np.zeros(max_rows)  # of log-probabilities, float64 [max_rows]
+        self._sums = np.zeros(max_rows)  # of beams' log-probabilities, float64 [max_rows]
         self._places = np.zeros((3, max_rows), np.int64)
         self._next_ids, self._ends, self._looks = self._places  # [max_rows] each
+        self._patience = 0  # how many tokens may come before any row has as many as was said; 0: not known
 
     @property
     def next_ids(self) -> Ints:  # [rows]
@@ -49,6 +50,7 @@ class Rows:
         start = self._starts[row]
         self._places[:, row] = first_id, start, start + look
         self._sums[row] = 0.0
+        self._patience = 0
 
     def append_row(self) -> int:
         """A new row at the end, to be filled by `open` or `copy`."""
@@ -62,18 +64,26 @@ class Rows:
         ends = self._ends[:n]
         self._tokens[ends] = tokens
         self._log_probs[ends] = log_probs
-        self._sums[:n] += log_probs
         self._next_ids[:n] = tokens
         ends += 1
+        self._patience -= 1
+
+    def add_to_sums(self, log_probs: Floats) -> None:
+        """For beams, which compare sums at every step."""
+        self._sums[: len(log_probs)] += log_probs
 
     def to_look_at(self, token: int, n: int) -> list[int]:
-        """Of the first n rows those that chose this token, or have as many tokens as was said."""
+        """Of the first n rows those that chose this token, or have as many tokens as was said; of most steps none."""
+        if self._patience > 0 and token not in self._next_ids[:n].tolist():
+            return []
+        self._patience = int((self._looks[: self.count] - self._ends[: self.count]).min())
         rows: list[int] = ((self._next_ids[:n] == token) | (self._ends[:n] >= self._looks[:n])).nonzero()[0].tolist()
         return rows
 
     def look_again(self, row: int, length: int) -> None:
         """When the row has so many tokens."""
         self._looks[row] = self._starts[row] + length
+        self._patience = 0
 
     def note_log_prob(self, row: int, log_prob: float) -> None:
         """Put a log-probability after the row's last; the next token overwrites it."""
@@ -96,6 +106,7 @@ class Rows:
 
     def copy(self, to: Ints, source: Ints) -> None:
         """Row to[i] becomes what row source[i] was; a row may be the source of several."""
+        self._patience = 0
         moved = self._places[:, source]  # [3, moved]
         longest = int((moved[1] - self._starts[source]).max())
         moved[1:] += self._starts[to] - self._starts[source]

@@ -310,6 +310,7 @@ class OrtRunner:
         sizes = {"rows": max_rows, "source": self.max_source_tokens, "target": self._max_new_tokens}
         on_host = state == "host" or (state is None and sessions.device == "cpu")
         self._state: _State = _HostState(sessions, sizes) if on_host else _DeviceState(sessions, sizes)
+        self._run = _run_on_host if on_host else _run
         self._inputs = _StepInputs(max_rows, self._max_new_tokens)
         self._outputs = _StepOutputs(max_rows, min(2 * max_rows, bundle.architecture.vocab_size))
         self._shapes: dict[tuple[int, int], _Shape] = {}
@@ -349,7 +350,7 @@ class OrtRunner:
         self._inputs.k[0] = k
         if k > 1:  # a beam may branch here; before, its rows are one
             self._inputs.remember(rows)
-        _run(self._sessions.decoder, shape.binding)
+        self._run(self._sessions.decoder, shape.binding)
         np.add(shape.positions, 1, out=shape.positions)
         self._longest = self._longest + 1 if rows == self._num_rows else self._furthest()
         return shape.candidates_only if wanted is None else shape.candidates
@@ -433,3 +434,8 @@ def _run(session: ort.InferenceSession, binding: ort.IOBinding) -> None:
     binding.synchronize_inputs()
     session.run_with_iobinding(binding)
     binding.synchronize_outputs()
+
+
+def _run_on_host(session: ort.InferenceSession, binding: ort.IOBinding) -> None:
+    """Nothing to wait for: everything is where both sides see it."""
+    session.run_with_iobinding(binding)

@@ -64,15 +64,14 @@ class Advance(NamedTuple):
 class _Step:
     """The choices of one step, with room for the rows that beams open."""
 
-    def __init__(self, candidates: Candidates, numbers: Ints, plain: bool) -> None:
-        self.parents = numbers  # [max_rows]
-        self.tokens = candidates.ids[:, 0]  # [rows]
-        self.log_probs = candidates.log_probs[:, 0]  # [rows]
-        if not plain:  # choices will be changed, and rows added
-            room = len(numbers) - len(candidates.ids)
-            self.parents = numbers.copy()
-            self.tokens = np.concatenate([self.tokens, np.zeros(room, np.int64)])  # [max_rows]
-            self.log_probs = np.concatenate([self.log_probs, np.zeros(room, np.float32)])  # [max_rows]
+    def __init__(self, candidates: Candidates, numbers: Ints) -> None:
+        room = len(numbers) - len(candidates.ids)
+        self.parents = numbers.copy()  # [max_rows]
+        self.tokens = np.concatenate([candidates.ids[:, 0], np.zeros(room, np.int64)])  # [max_rows]
+        self.log_probs = np.concatenate([candidates.log_probs[:, 0], np.zeros(room, np.float32)])  # [max_rows]
+
+
+_NOTHING = Advance([], [])
 
 
 class Search:
@@ -127,15 +126,11 @@ class Search:
         num_stepped = len(candidates.ids)
         if self.rules.forced_end:
             candidates = self._force_ends(candidates)
-        step = _Step(candidates, self._rows.numbers, plain=not self._forced and not self._beams)
-        if self._forced:
-            self._force_prefixes(candidates, step)
-        if self._beams:
-            for width in self._beams:
-                self._branch(width, candidates, step)
-            self._gather(step.parents)
-        self._rows.append(step.tokens[: self._rows.count], step.log_probs[: self._rows.count])
-        outcomes = self._end_rows(max(num_stepped, self._rows.count if self._beams else 0))
+        if self._forced or self._beams:
+            self._choose(candidates)
+        else:  # as in most steps: every row takes its best candidate
+            self._rows.append(candidates.ids[:, 0], candidates.log_probs[:, 0])
+        outcomes = self._end_rows(self._rows.count if self._beams else num_stepped)
         if self._forced:
             self._open_beams()
         if self._beams:
@@ -144,13 +139,26 @@ class Search:
             self._emit_settled(decoding)
         return self._told(outcomes)
 
+    def _choose(self, candidates: Candidates) -> None:
+        """Where beams branch or prefixes force, rows take other candidates than their best."""
+        step = _Step(candidates, self._rows.numbers)
+        if self._forced:
+            self._force_prefixes(candidates, step)
+        if self._beams:
+            for width in self._beams:
+                self._branch(width, candidates, step)
+            self._gather(step.parents)
+        count = self._rows.count
+        self._rows.append(step.tokens[:count], step.log_probs[:count])
+        self._rows.add_to_sums(step.log_probs[:count])
+
     def give_up(self, jobs: Sequence[Job], reason: FinishReason) -> Advance:
         """End running jobs early, with what they have."""
         outcomes = []
         for decoding in [self.decodings[job] for job in jobs]:
             for row in decoding.rows:
                 if length := self._rows.length(row):
-                    self._close(decoding, row, length, float(self._rows.sums[row]), reason)
+                    self._close(decoding, row, length, self._total(decoding, row, length), reason)
             outcomes.append(self._leave(decoding)._replace(reason=reason))
         return self._told(outcomes)
 
@@ -299,7 +307,8 @@ class Search:
         return outcomes
 
     def _look_at(self, decoding: Decoding, row: int) -> None:
-        length, total = self._rows.length(row), float(self._rows.sums[row])
+        length = self._rows.length(row)
+        total = self._total(decoding, row, length)
         if self._rows.next_ids[row] == self.rules.eos_id:
             self._close(decoding, row, length, total, self._eos_reason(row), finished=True)
         elif superfluous := self._loop_length(decoding, row, length):
@@ -337,6 +346,10 @@ class Search:
         scores = sorted((ended.hypothesis.score for ended in decoding.ended if ended.finished), reverse=True)
         best_sum = float(self._rows.sums[decoding.rows].max())
         return self._score(best_sum, decoding.limit, decoding.alpha) <= scores[decoding.width - 1]
+
+    def _total(self, decoding: Decoding, row: int, length: int) -> float:
+        """Of a row's log-probabilities; greedy rows are summed when they are looked at, to the same bits."""
+        return self._rows.sum_of(row, length) if decoding.width == 1 else float(self._rows.sums[row])
 
     def _eos_reason(self, row: int) -> FinishReason:
         return FinishReason.LENGTH if self._cut[row] else FinishReason.EOS
