@@ -81,13 +81,15 @@ class Server:
 
 
 @contextmanager
-def serving(commands: Mapping[str, Command], core: int) -> Iterator[dict[str, Server]]:
+def serving(
+    commands: Mapping[str, Command], core: int, settle_seconds: float = SETTLE_SECONDS
+) -> Iterator[dict[str, Server]]:
     """The servers, all on the same core and all ready. Only the one that is asked takes time."""
     with ExitStack() as stack:
         servers = {name: stack.enter_context(_process(command, core)) for name, command in commands.items()}
         for server in servers.values():
             server.await_ready()
-        time.sleep(SETTLE_SECONDS)
+        time.sleep(settle_seconds)
         yield servers
 
 
