@@ -1,8 +1,9 @@
 """`python -m deploy.capacity.measure [--bundles DIR]`: what steps cost here, and whether the simulator is right.
 
-Starts a server with one decode loop, without cache. First as many requests as one, a few and many clients can hold in
-the air give the cost of steps by their width; then requests at random moments, at two rates, are measured, and
-simulated with the same texts at the same moments. Writes measured.json with --write. Bounded, on the loopback.
+Starts a server with one decode loop, without cache. Requests at random moments, at three rates and at saturation, give
+the cost of steps by their width and of encoding a token, with all that HTTP takes from the loop at such a rate; then
+requests at two other rates are measured, and simulated with the same texts at the same moments. Writes measured.json
+with --write. Bounded, on the loopback.
 """
 
 import argparse
@@ -26,8 +27,9 @@ from deploy.demo.__main__ import sentences
 from deploy.demo.load import LOOPBACK, Body, Client, Report, put_load
 from deploy.demo.processes import any_bundles, serving
 
-WIDTHS = (1, 4, 16, 48)  # requests in the air while calibrating
-LOADS = (0.4, 0.7)  # of the measured saturation, for the comparison
+WIDTHS = (1, 8, 48)  # requests in the air: alone, a few, saturated
+CALIBRATION_LOADS = (0.2, 0.55, 0.85)  # of the measured saturation
+LOADS = (0.4, 0.7)  # for the comparison
 SETTINGS = {
     "DRAGOMAN_THREADS": "1",
     "DRAGOMAN_CACHE_BYTES": "0",
@@ -97,13 +99,15 @@ def stretch(port: int, bodies: list[Body], seconds: float, rate: float, width: i
     return Sample({name: after[name] - before[name] for name in COUNTERS}, report, seconds)
 
 
-def fit(samples: list[Sample]) -> Costs:
-    """What steps and encoder runs took in stretches of different width. Copying and searching count as the step's."""
-    steps, encodings = [], []
-    for moved in (sample.moved for sample in samples):
-        steps.append((moved[ROWS] / moved[STEPS], (moved[BUSY] - moved[ENCODING]) / moved[STEPS]))
-        encodings.append((moved[SOURCE_TOKENS] / moved[ENCODER_RUNS], moved[ENCODING] / moved[ENCODER_RUNS]))
-    alone = samples[0]
+def fit(alone: Sample, samples: list[Sample]) -> Costs:
+    """What steps took in stretches of different width, and an encoded token in all of them.
+
+    Copying and searching count as the step's. Most sentences are encoded alone, or with few of their own length, at any
+    rate: their cost grows with their tokens, and hardly depends on their company.
+    """
+    steps = [(s.rows, (s.moved[BUSY] - s.moved[ENCODING]) / s.moved[STEPS]) for s in samples]
+    every = add(samples).moved
+    encodings = [(0.0, 0.0), (every[SOURCE_TOKENS] / every[ENCODER_RUNS], every[ENCODING] / every[ENCODER_RUNS])]
     request = mean(alone.report.seconds) - alone.moved[BUSY] / alone.report.num_requests
     return Costs(tuple(sorted(steps)), tuple(sorted(encodings)), max(0.0, request))
 
@@ -161,14 +165,18 @@ def measure(port: int, source: str, target: str, seconds: float, rounds: int) ->
     sizes = [(max(1, round(length * per_token)), length) for length in lengths]
     rates = [load * probe.rate for load in LOADS]
     held: dict[int, list[Sample]] = {width: [] for width in WIDTHS}
+    loaded: dict[float, list[Sample]] = {load * probe.rate: [] for load in CALIBRATION_LOADS}
     trials: dict[float, list[Trial]] = {rate: [] for rate in rates}
     for seed in range(rounds):
+        for rate in loaded:  # by other seeds than the comparison's
+            loaded[rate].append(stretch(port, bodies, 2 * seconds, rate, width=10_000, seed=1000 + seed))
         for width in WIDTHS:
             held[width].append(stretch(port, bodies, seconds, rate=1e6, width=width, seed=seed))
         for rate in rates:
             trials[rate].append(compare(port, bodies, sizes, rate, 2 * seconds, seed))
     samples = [add(each) for each in held.values()]
-    costs, fullest = fit(samples), samples[-1]
+    alone, fullest = samples[0], samples[-1]
+    costs = fit(alone, [*map(add, loaded.values()), fullest])
     return {
         "costs": asdict(costs),
         "source_tokens": round(fullest.moved[SOURCE_TOKENS] / fullest.report.num_requests, 2),
@@ -196,7 +204,7 @@ def main() -> None:
     parser.add_argument("--source", default="pt")
     parser.add_argument("--target", default="en")
     parser.add_argument("--model", default="", help="a name for the page")
-    parser.add_argument("--seconds", type=float, default=3.0, help="of each stretch")
+    parser.add_argument("--seconds", type=float, default=2.5, help="of each stretch")
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--write", action="store_true", help="write measured.json")
     arguments = parser.parse_args()
