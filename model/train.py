@@ -8,6 +8,7 @@ A run folder that holds a checkpoint is resumed.
 
 import ctypes
 import random
+import signal
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
@@ -150,6 +151,12 @@ def build_trainer(recipe: Recipe, config: TrainConfig, console: Console) -> Trai
     )
 
 
+def stop_politely(trainer: Trainer) -> None:
+    """SIGTERM loses nothing. Several processes would stop at different updates: they are ended as they are."""
+    if trainer.workers.size == 1:
+        signal.signal(signal.SIGTERM, lambda *_: setattr(trainer, "asked_to_stop", True))
+
+
 def corpora_facts(texts: list[Text]) -> list[dict[str, object]]:
     return [
         {
@@ -211,12 +218,15 @@ def run(
         trainer = build_trainer(recipe, config, console)
         if trainer.resume():
             console.print(f"resumed at update {trainer.progress.step}")
+        stop_politely(trainer)
         result = trainer.run()
     except (CorpusError, SavedModelError, TrainingError, ValueError) as error:
         console.print(f"[red]{error}")
         raise typer.Exit(1) from error
     if result is not None:
         console.print(f"saved {result}")
+    elif trainer.asked_to_stop:
+        console.print(f"stopped at update {trainer.progress.step}; the same command goes on from there")
 
 
 def main() -> None:

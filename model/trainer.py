@@ -66,6 +66,7 @@ class Trainer:
         self.optimizer = make_optimizers(self.network, self.config.optimizer)
         self.progress = Progress()
         self.skipped_in_a_row = 0
+        self.asked_to_stop = False  # from outside, between two updates
 
     def resume(self) -> bool:
         path = self.folder / "last.pt"
@@ -178,11 +179,17 @@ class Trainer:
         return path
 
     def run(self) -> Path | None:
-        """Train to the end, or until validation stops getting better; returns the saved model."""
+        """Train to the end, or until validation stops getting better; returns the saved model.
+
+        Asked to stop, it saves where it is and returns None: the next run goes on from there.
+        """
         curve = Curve(self.folder, self.progress.step) if self.workers.is_first else None
         with Meter(self.console, self.config.max_steps, self.progress, visible=self.workers.is_first) as meter:
             saved_at = time.monotonic()
             for group in self.groups():
+                if self.asked_to_stop:
+                    self.checkpoint()
+                    return None
                 if self.progress.step >= self.config.max_steps or self.progress.stale >= self.config.patience:
                     break
                 loss = self.update(group)

@@ -95,10 +95,30 @@ def test_killed_and_resumed_is_as_if_never_killed(tmp_path: Path, corpus_files: 
         assert torch.equal(tensor, cut["network"][name]), name
 
 
+def test_a_polite_stop_loses_no_update(tmp_path: Path, corpus_files: tuple[Path, Path]) -> None:
+    """SIGTERM, as an orchestrator sends it: the run says where it stopped, and goes on from exactly there."""
+    options = ["--max-steps", "100000", "--checkpoint-seconds", "100000", "--validate-every", "1000000"]
+    whole = command(tmp_path / "run", corpus_files, *options)
+    stopped = subprocess.Popen(
+        [sys.executable, *whole],
+        cwd=ROOT,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    wait_for(tmp_path / "run" / "curve.jsonl", stopped)
+    stopped.send_signal(signal.SIGTERM)
+    _, told = stopped.communicate(timeout=60)
+    assert stopped.returncode == 0
+    step = torch.load(tmp_path / "run" / "last.pt", weights_only=True)["progress"]["step"]
+    assert f"stopped at update {step}" in told
+    assert step > 0
+
+
 def wait_for(path: Path, process: subprocess.Popen[bytes]) -> None:
-    """Until the first checkpoint is there; bounded by the process's own end."""
+    """Until the file has something in it; bounded by the process's own end."""
     give_up_at = time.monotonic() + 90
-    while not path.exists() and process.poll() is None and time.monotonic() < give_up_at:
+    while not (path.exists() and path.stat().st_size) and process.poll() is None and time.monotonic() < give_up_at:
         os.sched_yield()
     assert path.exists()
 
