@@ -4,6 +4,7 @@ A key is sent as `Authorization: Bearer KEY`. Answers are written by hand-made d
 models document them, and tests hold the two together.
 """
 
+import asyncio
 from collections.abc import AsyncGenerator
 from dataclasses import asdict
 from typing import Annotated, Any
@@ -33,6 +34,7 @@ from service.translation.contract import (
 )
 
 PROBLEM_JSON = "application/problem+json"
+INLINE_SEGMENTS = 50  # written upon the event loop; more would make other requests wait
 REFUSALS = (*COMMON_REFUSALS, UnknownPair, TooLarge, InvalidRequest)
 
 
@@ -80,7 +82,10 @@ UsesCaller = Annotated[Caller, Depends(caller_of)]
 )
 async def post_translate(body: schemas.TranslateRequest, request: Request, caller: UsesCaller) -> Response:
     order = Order(body.texts, body.source, body.target, body.options())
-    return _json(result_json(await translate(request, rooms_of(request), caller, order)))
+    result = await translate(request, rooms_of(request), caller, order)
+    if sum(len(translation.segments) for translation in result.translations) > INLINE_SEGMENTS:
+        return await asyncio.to_thread(lambda: _json(result_json(result)))
+    return _json(result_json(result))
 
 
 @router.post(

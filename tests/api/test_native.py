@@ -51,6 +51,14 @@ async def test_a_text_is_translated(open_client: OpenClient) -> None:
     }
 
 
+async def test_many_texts_are_answered_in_their_order(open_client: OpenClient) -> None:
+    """A long answer is written on another thread; it is the same answer."""
+    texts = [f"gato {number}" for number in range(60)]
+    async with open_client() as client:
+        response = await client.post("/v1/translate", json={"text": texts, "source": "pt", "target": "en"})
+    assert [each["text"] for each in response.json()["translations"]] == [text[::-1] for text in texts]
+
+
 async def test_every_option_reaches_the_translator(open_client: OpenClient, translator: FakeTranslator) -> None:
     """An option that is taken and not used would be a silent loss."""
     asked = {
