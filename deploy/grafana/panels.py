@@ -6,7 +6,7 @@ A query names its unit's plain base (seconds, bytes, ratios); `@` stands for the
 from dataclasses import dataclass
 
 # Source tokens per second that one replica does well; the autoscaler's target, from deploy/capacity.
-TARGET_TOKENS_PER_REPLICA = 6000
+TARGET_TOKENS_PER_REPLICA = 11000
 
 
 @dataclass(frozen=True)
