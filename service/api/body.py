@@ -33,7 +33,7 @@ class BoundedBody:
                 body = await self._read(scope, receive)
         except TimeoutError:
             raise SlowBody(f"The body did not arrive within {self._timeout_seconds:g} s.") from None
-        await self._app(scope, _replay(body, receive), send)
+        await self._app(scope, replay(body, receive), send)
 
     async def _read(self, scope: Scope, receive: Receive) -> bytes:
         refused = (scope.get("extensions") or {}).get(HEADERS_TOO_LARGE)
@@ -66,15 +66,15 @@ class BoundedBody:
         return TooLarge(f"The body is larger than {self._max_bytes} bytes; send it in parts.")
 
 
-def _replay(body: bytes, receive: Receive) -> Receive:
+def replay(body: bytes, receive: Receive) -> Receive:
     """Give the body once; after that only the connection's end is of interest."""
     given = False
 
-    async def replay() -> Message:
+    async def again() -> Message:
         nonlocal given
         if not given:
             given = True
             return {"type": "http.request", "body": body, "more_body": False}
         return await receive()
 
-    return replay
+    return again

@@ -7,9 +7,10 @@ not plain JSON, or not valid, goes the long way and is refused there.
 
 from fastapi import Request
 from pydantic import ValidationError
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from service.api import native
+from service.api.body import replay
 from service.api.context import record_in, rooms_of
 from service.api.schemas import TranslateRequest
 from service.api.work import let_in
@@ -27,11 +28,11 @@ class Shortcut:
         if scope.get("path") != PATH or scope.get("method") != "POST" or not _is_json(scope):
             await self._app(scope, receive, send)
             return
-        message = await receive()  # the whole body
+        body = (await receive())["body"]  # all of it
         try:
-            asked = TranslateRequest.model_validate_json(message["body"])
+            asked = TranslateRequest.model_validate_json(body)
         except ValidationError:
-            await self._app(scope, _again(message, receive), send)
+            await self._app(scope, replay(body, receive), send)
             return
         request = Request(scope, receive)
         record_in(scope).route = PATH
@@ -42,16 +43,3 @@ class Shortcut:
 
 def _is_json(scope: Scope) -> bool:
     return any(name == b"content-type" and value.startswith(b"application/json") for name, value in scope["headers"])
-
-
-def _again(message: Message, receive: Receive) -> Receive:
-    given = False
-
-    async def again() -> Message:
-        nonlocal given
-        if given:
-            return await receive()
-        given = True
-        return message
-
-    return again
