@@ -11,7 +11,7 @@ collection; it loads nothing that trains, beside which growth would look smaller
 
 import gc
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import onnxruntime as ort
@@ -23,7 +23,7 @@ from service.engine.job import DecodingOptions, DecodingRules, Job
 from service.engine.loop import Engine
 from service.engine.rows import Ints
 from service.engine.runner import OrtRunner, OrtSessions
-from service.engine.search import Candidates
+from service.engine.search import Candidates, Stretch
 
 BAR = 1.02
 ROWS = 64  # the server's default
@@ -59,6 +59,10 @@ class WatchedRunner(OrtRunner):
     def step(self, next_ids: Ints, k: int, wanted: Ints | None = None) -> Candidates:
         self.shapes.add(("decoder", len(next_ids), k))
         return super().step(next_ids, k, wanted)
+
+    def stride(self, next_ids: Ints, most: int, go_on: Callable[[Ints], bool]) -> Stretch:
+        self.shapes.add(("decoder", len(next_ids), 1))
+        return super().stride(next_ids, most, go_on)
 
 
 def waves(bundle: Bundle, rng: random.Random) -> Iterator[list[Job]]:

@@ -31,7 +31,7 @@ class TimedSession:
 
     def __init__(self, session: Any, clock: Callable[[], int] = time.thread_time_ns) -> None:
         self._session, self._clock = session, clock
-        self.nanoseconds = 0
+        self.nanoseconds = self.num_runs = 0
 
     def run(self, *arguments: Any, **options: Any) -> Any:
         began = self._clock()
@@ -43,6 +43,7 @@ class TimedSession:
         began = self._clock()
         self._session.run_with_iobinding(binding, *arguments)
         self.nanoseconds += self._clock() - began
+        self.num_runs += 1
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._session, name)
@@ -50,13 +51,13 @@ class TimedSession:
 
 @dataclass
 class Turns:
-    """What turns of one kind took, in nanoseconds: in all, and in the runtime."""
+    """What steps of one kind took, in nanoseconds, in all and in the runtime; the mean of a turn that has several."""
 
-    total: list[int] = field(default_factory=list)
-    runtime: list[int] = field(default_factory=list)
+    total: list[float] = field(default_factory=list)
+    runtime: list[float] = field(default_factory=list)
 
     @property
-    def python(self) -> list[int]:
+    def python(self) -> list[float]:
         return [whole - run for whole, run in zip(self.total, self.runtime, strict=True)]
 
 
@@ -75,13 +76,15 @@ class Meter:
             self._ours.engine.submit_all(jobs)
             busy = True
             while busy:
-                full, encoded, stepped = self._ours.active_rows() == rows, encoder.nanoseconds, decoder.nanoseconds
+                full, encoded = self._ours.active_rows() == rows, encoder.nanoseconds
+                stepped, num_runs = decoder.nanoseconds, decoder.num_runs
                 began = time.thread_time_ns()
                 busy = self._ours.engine.turn()
                 took = time.thread_time_ns() - began
-                if number and full and encoder.nanoseconds == encoded:
-                    turns.total.append(took)
-                    turns.runtime.append(decoder.nanoseconds - stepped)
+                num_steps = decoder.num_runs - num_runs
+                if number and full and num_steps and encoder.nanoseconds == encoded:
+                    turns.total.append(took / num_steps)
+                    turns.runtime.append((decoder.nanoseconds - stepped) / num_steps)
         return turns
 
     def file(self, sources: list[list[int]], beam_size: int) -> Turns:

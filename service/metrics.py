@@ -6,7 +6,7 @@ them. Gauges of the engine are read when somebody scrapes. Labels have few value
 start, so that a rate is 0 rather than absent until something happens.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Literal, Protocol, get_args
@@ -227,9 +227,10 @@ class PairObserver:
     def encoded(self, seconds: float, source_tokens: int, segments: int) -> None:
         self._encode_seconds.observe(seconds)
 
-    def stepped(self, seconds: float, rows: int, tokens: int) -> None:
-        self._step_seconds.observe(seconds)
-        self._batch_rows.observe(rows)
+    def stepped(self, seconds: Sequence[float], rows: int, tokens: int) -> None:
+        for each in seconds:
+            self._step_seconds.observe(each)
+            self._batch_rows.observe(rows)
 
     def first_token(self, seconds: float) -> None:
         self._first_token_seconds.observe(seconds)

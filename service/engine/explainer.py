@@ -15,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from service.engine.job import DecodingOptions, DecodingRules, Hypothesis, Job
-from service.engine.loop import Engine, Runner
+from service.engine.loop import Engine, Runner, stride_by_steps
 from service.engine.rows import Ints
-from service.engine.search import Candidates
+from service.engine.search import Candidates, Stretch
 
 Array = npt.NDArray[Any]
 Prefix = tuple[int, ...]  # target tokens from the first on, without bos
@@ -112,6 +112,9 @@ class _Recorder:
         columns = zip(self._rows, candidates.ids.tolist(), candidates.log_probs.tolist(), strict=True)
         self.steps.append([_Seen(row[1:], ids, log_probs) for row, ids, log_probs in columns])
         return candidates
+
+    def stride(self, next_ids: Ints, most: int, go_on: Callable[[Ints], bool]) -> Stretch:
+        return stride_by_steps(self, next_ids, most, go_on)
 
     def keep(self, parents: Ints) -> None:
         self._runner.keep(parents)

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Protocol
 
 import numpy as np
@@ -27,12 +28,12 @@ from service.engine.job import (
     JobRejected,
     max_new_tokens_of,
 )
-from service.engine.queue import SharedQueue
+from service.engine.queue import Joined, SharedQueue
 from service.engine.rows import Ints
 from service.engine.scheduler import EngineSettings, Scheduler, Turn, like_lengths
-from service.engine.search import Advance, Candidates, Outcome, Search
+from service.engine.search import Advance, Candidates, Outcome, Question, Search, Stretch
 
-_MOST_TURNS = 16  # that a loop keeps to itself
+_MOST_STEPS = 16  # of which a loop tells nobody
 
 log = logging.getLogger(__name__)
 
@@ -65,6 +66,12 @@ class Runner(Protocol):
         arrays may be reused by the next step.
         """
 
+    def stride(self, next_ids: Ints, most: int, go_on: Callable[[Ints], bool]) -> Stretch:
+        """Steps for the first rows, each going on with its best token: `most` of them, or until `go_on` says no.
+
+        After every step but the last possible one `go_on` is asked with the tokens that were chosen, [rows].
+        """
+
     def keep(self, parents: Ints) -> None:
         """New row j continues old row parents[j]; an empty array drops all rows.
 
@@ -73,11 +80,23 @@ class Runner(Protocol):
         """
 
 
+def stride_by_steps(runner: Runner, next_ids: Ints, most: int, go_on: Callable[[Ints], bool]) -> Stretch:
+    """A stride for runners that have nothing better than one step after another."""
+    ids, log_probs = [], []
+    while True:
+        candidates = runner.step(next_ids, 1)
+        ids.append(candidates.ids[:, 0].copy())
+        log_probs.append(candidates.log_probs[:, 0].copy())
+        next_ids = ids[-1]
+        if len(ids) == most or not go_on(next_ids):
+            return Stretch(np.stack(ids), np.stack(log_probs))
+
+
 class Observer(Protocol):
     """Told what the engine does; implemented by `service.metrics`. Called on the decode threads."""
 
     def encoded(self, seconds: float, source_tokens: int, segments: int) -> None: ...
-    def stepped(self, seconds: float, rows: int, tokens: int) -> None: ...
+    def stepped(self, seconds: Sequence[float], rows: int, tokens: int) -> None: ...
     def first_token(self, seconds: float) -> None: ...
     def admitted(self, queue_wait_seconds: float) -> None: ...
     def finished(self, reason: FinishReason, source_tokens: int, target_tokens: int) -> None: ...
@@ -89,7 +108,7 @@ class SilentObserver:
     """Tells nobody."""
 
     def encoded(self, seconds: float, source_tokens: int, segments: int) -> None: ...
-    def stepped(self, seconds: float, rows: int, tokens: int) -> None: ...
+    def stepped(self, seconds: Sequence[float], rows: int, tokens: int) -> None: ...
     def first_token(self, seconds: float) -> None: ...
     def admitted(self, queue_wait_seconds: float) -> None: ...
     def finished(self, reason: FinishReason, source_tokens: int, target_tokens: int) -> None: ...
@@ -249,8 +268,9 @@ class DecodeLoop:
         self._num_cancelled = 0  # of the queue's, when this loop last looked
         self._drained_tokens = 0  # source tokens of the jobs that ended in this turn
         self._turns: list[Turn] = []  # that the queue has not been told of
-        self._limit = runner.max_rows  # rows that may step
-        self._changed = True  # who runs, since the queue last said how many may step
+        self._num_untold = 0  # steps in them
+        self._asked = Joined([], [], runner.max_rows, math.inf, True, 0)  # what the queue last said
+        self._changed = True  # who runs, since then
         self._state = threading.Lock()  # of the search, against snapshots
 
     @property
@@ -278,10 +298,12 @@ class DecodeLoop:
         self._let_go(began)
         joined = self._admit(began)
         if not self._search.num_rows:
+            self._changed = True  # with room for everyone
             return False
         rows, step_seconds = self._step(joined)
         seconds = self._clock() - began
-        self._turns.append(Turn(rows, step_seconds, self._drained_tokens, seconds))
+        self._turns.append(Turn(rows, sum(step_seconds) / len(step_seconds), self._drained_tokens, seconds))
+        self._num_untold += len(step_seconds)
         self._observer.busy(seconds)
         return True
 
@@ -302,23 +324,30 @@ class DecodeLoop:
         self._next_deadline_at = min(map(_deadline_of, running), default=math.inf)
 
     def _admit(self, now: float) -> list[Job]:
-        # In most turns nobody waits and nobody left: no lock, no questions.
-        quiet = not self._queue.has_queued and not self._changed and len(self._turns) < _MOST_TURNS
-        joined = [] if quiet else self._join(now)
+        # In most turns nobody could join and nobody left: no lock, no questions.
+        changed = self._changed or self._asked.ask_again or self._num_untold >= _MOST_STEPS
+        joined = self._join(now) if changed or self._is_called(now) else []
+        limit = self._asked.step_limit
         num_lines = sum(not job.bulk for job in joined) if joined else 0
         with self._state:
-            parents = self._search.settle(len(joined), num_lines, self._limit)
+            parents = self._search.settle(len(joined), num_lines, limit)
         if parents is not None:
             self._runner.keep(parents)
         for group in like_lengths(joined) if joined else ():
             self._encode(group)
-        self._search.pause_beyond(self._limit)
+        self._search.pause_beyond(limit)
         return joined
 
+    def _is_called(self, now: float) -> bool:
+        """Whether something came up that is not to wait: a job, a cancellation, a deadline."""
+        asked = self._asked
+        return self._queue.news != asked.news or now >= asked.ask_again_at or now >= self._next_deadline_at
+
     def _join(self, now: float) -> list[Job]:
-        expired, joined, self._limit = self._queue.join(self._number, now, self._turns)
-        self._turns, self._changed = [], False
-        for job in expired:
+        self._asked = self._queue.join(self._number, now, self._turns)
+        self._turns, self._num_untold, self._changed = [], 0, False
+        joined = self._asked.jobs
+        for job in self._asked.expired:
             _resolve(job, FinishReason.DEADLINE, None, now, self._observer)
         for job in joined:
             job.admitted_at = now
@@ -336,23 +365,42 @@ class DecodeLoop:
         for job in group:
             job.encoded_at = ended
 
-    def _step(self, joined: list[Job]) -> tuple[int, float]:
-        """How many rows stepped, and for how long."""
-        question = self._search.ask()
-        began = self._clock()
+    def _step(self, joined: list[Job]) -> tuple[int, list[float]]:
+        """One step, or several where nothing but a token can come of them; how many rows stepped, and for how long."""
+        question, most = self._search.ask(), 1
+        if not joined:  # whose first token is not to wait
+            most = min(self._search.quiet_steps(), max(1, _MOST_STEPS - self._num_untold))
+        num_jobs = len(self._search.decodings)
+        times = [self._clock()]
+        advance = self._step_once(question, times) if most == 1 else self._stride(question.next_ids, most, times)
+        seconds = [ended - began for began, ended in pairwise(times)]
+        self._observer.stepped(seconds, len(question.next_ids), num_jobs)
+        for job in joined:
+            self._observer.first_token(times[-1] - job.submitted_at)
+        self._answer(advance)
+        return len(question.next_ids), seconds
+
+    def _step_once(self, question: Question, times: list[float]) -> Advance:
         if question.wanted is None:
             candidates = self._runner.step(question.next_ids, question.k)
         else:
             candidates = self._runner.step(question.next_ids, question.k, question.wanted)
-        ended = self._clock()
+        times.append(self._clock())
         with self._state:
-            num_jobs = len(self._search.decodings)
-            advance = self._search.advance(candidates)
-        self._observer.stepped(ended - began, len(question.next_ids), num_jobs)
-        for job in joined:
-            self._observer.first_token(ended - job.submitted_at)
-        self._answer(advance)
-        return len(question.next_ids), ended - began
+            return self._search.advance(candidates)
+
+    def _stride(self, next_ids: Ints, most: int, times: list[float]) -> Advance:
+        eos_id, clock = self._search.rules.eos_id, self._clock
+
+        def go_on(chosen: Ints) -> bool:
+            times.append(clock())
+            return eos_id not in chosen.tolist() and not self._is_called(times[-1])
+
+        stretch = self._runner.stride(next_ids, most, go_on)
+        if len(times) <= len(stretch.ids):  # nobody asks after the last one
+            times.append(clock())
+        with self._state:
+            return self._search.advance_by(stretch)
 
     def _answer(self, advance: Advance) -> None:
         """Stream tokens, resolve jobs."""

@@ -7,9 +7,21 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from service.engine.job import EngineStopped, Job
 from service.engine.scheduler import Scheduler, Turn
+
+
+class Joined(NamedTuple):
+    """The queue's answer to a loop that asks who joins."""
+
+    expired: list[Job]  # queued jobs whose time is over
+    jobs: list[Job]  # that join the loop's batch
+    step_limit: int  # rows of it that may step
+    ask_again_at: float  # a queued job's deadline, or never
+    ask_again: bool  # in the next turn: more might join
+    news: int  # that were known
 
 
 class SharedQueue:
@@ -21,12 +33,14 @@ class SharedQueue:
         self._accepting = True
         self._draining = True
         self.num_cancelled = 0  # running jobs, ever: a loop that sees another number looks for its own
+        self.news = 0  # offers, cancellations and stops, ever: a loop that sees another number interrupts its stride
 
     def offer(self, jobs: Sequence[Job]) -> None:
         with self._changed:
             if not self._accepting:
                 raise EngineStopped("The engine is stopping and takes no more jobs.")
             self._scheduler.offer(jobs)
+            self.news += 1
             self._changed.notify_all()
 
     def withdraw(self, job: Job) -> bool:
@@ -34,6 +48,7 @@ class SharedQueue:
         with self._changed:
             queued = self._scheduler.withdraw(job)
             self.num_cancelled += not queued
+            self.news += not queued
             return queued
 
     def wait(self, loop: int) -> bool:
@@ -44,21 +59,17 @@ class SharedQueue:
             busy = self._scheduler.has_queued or self._scheduler.is_running(loop)
             return busy and (self._accepting or self._draining)
 
-    @property
-    def has_queued(self) -> bool:
-        """Without the lock: whoever comes a moment later is seen a turn later."""
-        return self._scheduler.has_queued
-
-    def join(self, loop: int, now: float, turns: Iterable[Turn]) -> tuple[list[Job], list[Job], int]:
-        """The queued jobs that expired, those that join this loop's batch, and how many rows of it may step.
-
-        Learns from the loop's last turns.
-        """
+    def join(self, loop: int, now: float, turns: Iterable[Turn]) -> Joined:
+        """Who joins this loop's batch; learns from the loop's last turns."""
+        scheduler = self._scheduler
         with self._changed:
             for turn in turns:
-                self._scheduler.note_turn(loop, turn)
-            expired, joined = self._scheduler.expire(now), self._scheduler.admit(loop)
-            return expired, joined, self._scheduler.step_limit(loop)
+                scheduler.note_turn(loop, turn)
+            expired, jobs = scheduler.expire(now), scheduler.admit(loop)
+            # Where nobody could join, nobody can until somebody leaves, comes, or the pace changes.
+            ask_again = bool(jobs) and scheduler.has_queued
+            self.news += ask_again  # another loop's first in line may be another now
+            return Joined(expired, jobs, scheduler.step_limit(loop), scheduler.next_deadline_at, ask_again, self.news)
 
     def retire(self, loop: int, jobs: Iterable[Job]) -> None:
         with self._changed:
@@ -77,6 +88,7 @@ class SharedQueue:
         with self._changed:
             self._accepting = False
             self._draining = drain
+            self.news += 1
             self._changed.notify_all()
 
     def measure(self) -> tuple[int, int, int, float | None]:

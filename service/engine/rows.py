@@ -68,6 +68,23 @@ class Rows:
         ends += 1
         self._patience -= 1
 
+    def extend(self, tokens: Ints, log_probs: Floats) -> None:
+        """Some more tokens for the first rows: [steps, rows]"""
+        steps, n = tokens.shape
+        ends = self._ends[:n]
+        places = ends + np.arange(steps)[:, None]  # [steps, rows]
+        self._tokens[places] = tokens
+        self._log_probs[places] = log_probs
+        self._next_ids[:n] = tokens[-1]
+        ends += steps
+        self._patience -= steps
+
+    def patience(self) -> int:
+        """How many tokens may come before any row has as many as was said."""
+        if self._patience <= 0:
+            self._patience = self._least_left()
+        return self._patience
+
     def add_to_sums(self, log_probs: Floats) -> None:
         """For beams, which compare sums at every step."""
         self._sums[: len(log_probs)] += log_probs
@@ -76,9 +93,12 @@ class Rows:
         """Of the first n rows those that chose this token, or have as many tokens as was said; of most steps none."""
         if self._patience > 0 and token not in self._next_ids[:n].tolist():
             return []
-        self._patience = int((self._looks[: self.count] - self._ends[: self.count]).min())
+        self._patience = self._least_left()
         rows: list[int] = ((self._next_ids[:n] == token) | (self._ends[:n] >= self._looks[:n])).nonzero()[0].tolist()
         return rows
+
+    def _least_left(self) -> int:
+        return int((self._looks[: self.count] - self._ends[: self.count]).min())
 
     def look_again(self, row: int, length: int) -> None:
         """When the row has so many tokens."""

@@ -17,7 +17,7 @@ import numpy.typing as npt
 import onnxruntime as ort
 
 from service.bundles.manifest import DECODER, ENCODER, KEEP, PLACE, Bundle, BundleError, Precision, StateTensor
-from service.engine.search import Candidates
+from service.engine.search import Candidates, Stretch
 
 Provider = Literal["auto", "cpu", "cuda"]
 Device = Literal["cpu", "cuda"]
@@ -354,6 +354,25 @@ class OrtRunner:
         np.add(shape.positions, 1, out=shape.positions)
         self._longest = self._longest + 1 if rows == self._num_rows else self._furthest()
         return shape.candidates_only if wanted is None else shape.candidates
+
+    def stride(self, next_ids: Ints, most: int, go_on: Callable[[Ints], bool]) -> Stretch:
+        rows, steps = len(next_ids), 0
+        assert 0 < rows <= self._num_rows, f"{rows} tokens for {self._num_rows} rows"
+        assert self._longest + most <= self._max_new_tokens, "a row goes on beyond the bundle's limit"
+        shape = self._shapes.get((rows, 1)) or self._bind(rows, 1)
+        ids, log_probs = np.empty((most, rows), np.int64), np.empty((most, rows), np.float32)
+        chosen, chosen_log_probs = shape.candidates.ids[:, 0], shape.candidates.log_probs[:, 0]  # [rows]
+        self._inputs.k[0] = 1
+        while True:
+            shape.tokens[:] = next_ids
+            self._run(self._sessions.decoder, shape.binding)
+            np.add(shape.positions, 1, out=shape.positions)
+            ids[steps], log_probs[steps] = chosen, chosen_log_probs
+            next_ids, steps = chosen, steps + 1
+            if steps == most or not go_on(chosen):
+                break
+        self._longest = self._longest + steps if rows == self._num_rows else self._furthest()
+        return Stretch(ids[:steps], log_probs[:steps])
 
     def keep(self, parents: Ints) -> None:
         count = len(parents)

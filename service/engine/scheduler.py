@@ -13,6 +13,7 @@ in bites of like length, because padding is the largest waste of an encoder.
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -43,7 +44,7 @@ class Turn(NamedTuple):
     """What a loop measured in one turn that had rows."""
 
     rows: int
-    step_seconds: float
+    step_seconds: float  # of one step, the mean where there were several
     drained_tokens: int  # source tokens of the jobs that ended
     seconds: float
 
@@ -193,6 +194,11 @@ class Scheduler:
         for job in expired:
             self.withdraw(job)
         return expired
+
+    @property
+    def next_deadline_at(self) -> float:
+        """When to look again for queued jobs that expired."""
+        return self._deadlines[0][0] if self._deadlines else math.inf
 
     def withdraw_all(self) -> list[Job]:
         return [job for job in list(self._queued.values()) if self.withdraw(job)]

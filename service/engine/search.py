@@ -29,6 +29,13 @@ class Candidates(NamedTuple):
     wanted_log_probs: Floats | None = None  # [rows], of the tokens that the step was asked about
 
 
+class Stretch(NamedTuple):
+    """What a runner's stride returns: the best token of each row, step by step."""
+
+    ids: Ints  # [steps, rows]
+    log_probs: Floats  # [steps, rows]
+
+
 class Question(NamedTuple):
     """What the search asks of the runner's next step."""
 
@@ -138,6 +145,18 @@ class Search:
         for decoding in self._streaming:
             self._emit_settled(decoding)
         return self._told(outcomes)
+
+    def quiet_steps(self) -> int:
+        """How many steps may pass before a row must be looked at for another reason than that it chose eos."""
+        if self._forced or self._beams or self._streaming or self.rules.forced_end:
+            return 1
+        return max(1, self._rows.patience())
+
+    def advance_by(self, stretch: Stretch) -> Advance:
+        """Give every row that stepped its next tokens, at most `quiet_steps` of them; only the last ones may be eos."""
+        self.num_steps += len(stretch.ids)
+        self._rows.extend(stretch.ids, stretch.log_probs)
+        return self._told(self._end_rows(stretch.ids.shape[1]))
 
     def _choose(self, candidates: Candidates) -> None:
         """Where beams branch or prefixes force, rows take other candidates than their best."""

@@ -66,8 +66,8 @@ class Steps(SilentObserver):
 
     sizes: list[int] = field(default_factory=list)  # rows of each step
 
-    def stepped(self, seconds: float, rows: int, tokens: int) -> None:
-        self.sizes.append(rows)
+    def stepped(self, seconds: Sequence[float], rows: int, tokens: int) -> None:
+        self.sizes += [rows] * len(seconds)
 
     def __str__(self) -> str:
         mean = sum(self.sizes) / len(self.sizes)

@@ -12,7 +12,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from service.engine.search import Candidates
+from service.engine.loop import stride_by_steps
+from service.engine.search import Candidates, Stretch
 
 BOS, EOS = 2, 3
 EMPTY_ROW: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
@@ -104,6 +105,9 @@ class FakeRunner:
         ids = np.stack([best(row, k) for row in scores])  # [rows, k]
         of_wanted = None if wanted is None else np.take_along_axis(scores, wanted[:, None], axis=1)[:, 0]
         return Candidates(ids, np.take_along_axis(scores, ids, axis=1), of_wanted)
+
+    def stride(self, next_ids: np.ndarray, most: int, go_on: Callable[[np.ndarray], bool]) -> Stretch:
+        return stride_by_steps(self, next_ids, most, go_on)
 
     def keep(self, parents: np.ndarray) -> None:
         self._maybe_fail("keep")

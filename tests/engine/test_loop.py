@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import gc
 import weakref
+from collections.abc import Callable
+from concurrent.futures import Future
 
 import numpy as np
 import pytest
 
 from service.engine.job import (
     DecodingOptions,
+    DecodingResult,
     DecodingRules,
     EngineFailure,
     EngineStopped,
@@ -38,6 +41,21 @@ def run(engine: Engine, *, turns: int = 10_000) -> None:
             return
 
 
+def at_step(runner: FakeRunner, number: int, act: Callable[[], object]) -> None:
+    """Do something while a step is under way: the loop is not to go on for long before it sees to it."""
+
+    def before_step(step: int) -> None:
+        if step == number:
+            act()
+
+    runner.before_step = before_step
+
+
+def note_end(future: Future[DecodingResult], runner: FakeRunner, ends: dict[str, int], name: str) -> None:
+    """At which step of the runner a job was answered."""
+    future.add_done_callback(lambda _: ends.__setitem__(name, runner.num_steps))
+
+
 class Notes:
     """An observer that writes down what it is told."""
 
@@ -54,33 +72,22 @@ class Notes:
 class TestJoiningAndLeaving:
     def test_a_short_job_submitted_later_finishes_first(self) -> None:
         """Continuous batching: rows join and leave the running batch at every step."""
-        runner = reverse_runner()
+        runner, ends = reverse_runner(), dict[str, int]()
         engine = Engine([runner], RULES)
-        long = engine.submit(Job(sentence(50), DecodingOptions(max_new_tokens=100)))
-        run(engine, turns=10)
-        short = engine.submit(Job(sentence(5)))
-        run(engine, turns=5)
-        assert short.done()
-        assert not long.done()
-        assert runner.num_steps == 15
-        assert runner.widths == [1] * 10 + [2] * 5
+        note_end(engine.submit(Job(sentence(50), DecodingOptions(max_new_tokens=100))), runner, ends, "long")
+        at_step(runner, 10, lambda: note_end(engine.submit(Job(sentence(5))), runner, ends, "short"))
         run(engine)
-        assert long.result(timeout=0).num_steps == 50
-        assert runner.num_steps == 50
+        assert ends == {"short": 16, "long": 50}
+        assert runner.widths == [1] * 11 + [2] * 5 + [1] * 34
 
     def test_static_batching_makes_the_short_job_wait(self) -> None:
         """The switch for benchmarks: the same two jobs, one after the other."""
-        runner = reverse_runner()
+        runner, ends = reverse_runner(), dict[str, int]()
         engine = Engine([runner], RULES, EngineSettings(continuous=False))
-        long = engine.submit(Job(sentence(50)))
-        run(engine, turns=10)
-        short = engine.submit(Job(sentence(5)))
-        run(engine, turns=41)
-        assert long.done()
-        assert not short.done()
+        note_end(engine.submit(Job(sentence(50))), runner, ends, "long")
+        at_step(runner, 10, lambda: note_end(engine.submit(Job(sentence(5))), runner, ends, "short"))
         run(engine)
-        assert short.done()
-        assert runner.num_steps == 55
+        assert ends == {"long": 50, "short": 55}
 
     def test_greedy_and_beams_share_the_steps(self) -> None:
         """One batch for all: four jobs of five steps take five steps."""
@@ -124,13 +131,11 @@ class TestJoiningAndLeaving:
         runner.step = slow_step  # type: ignore[assignment]
         engine = Engine([runner], RULES, EngineSettings(step_budget_seconds=0.0055), clock)
         document = engine.submit_all([Job(sentence(20), request="document") for _ in range(40)])
-        run(engine, turns=10)
-        assert runner.widths[-1] == 14
-        line = engine.submit(Job(sentence(6), request="line"))
-        run(engine, turns=7)
-        assert line.done()
-        assert runner.widths[-7:] == [5] * 6 + [14]
+        ends = dict[str, int]()
+        at_step(runner, 10, lambda: note_end(engine.submit(Job(sentence(6), request="line")), runner, ends, "line"))
         run(engine)
+        assert ends == {"line": 17}
+        assert runner.widths[9:19] == [14, 14, *[5] * 6, 14, 14]
         assert {future.result().hypotheses[0].ids for future in document} == {tuple(range(22, 3, -1))}
 
     def test_two_loops_share_one_queue(self) -> None:
@@ -162,10 +167,9 @@ class TestGivingUp:
         """Four steps in time, four tokens of text."""
         runner = reverse_runner()
         engine = Engine([runner], RULES, clock=clock)
+        runner.before_step = lambda step: setattr(clock, "now", clock.now + 1.0)
         future = engine.submit(Job(sentence(20), DecodingOptions(log_probs=True), deadline_at=3.5))
-        while not future.done():
-            engine.turn()
-            clock.now += 1.0
+        run(engine)
         result = future.result(timeout=0)
         assert result.finish_reason is FinishReason.DEADLINE
         assert result.hypotheses[0].ids == sentence(20)[-2::-1][:4]
@@ -200,6 +204,22 @@ class TestGivingUp:
         assert leaver.future.result(timeout=0).finish_reason is FinishReason.CANCELLED
         run(engine)
         assert stayer.future.result(timeout=0).hypotheses[0].ids == sentence(10)[-2::-1]
+
+    def test_nothing_waits_for_a_stride_to_end(self, clock: Clock) -> None:
+        """A loop that takes several steps in one turn is interrupted by who leaves, and by whose time is over."""
+        for wait in ("a cancellation", "a queued job's deadline"):
+            runner, ends = reverse_runner(max_rows=1), dict[str, int]()
+            engine = Engine([runner], RULES, clock=clock)
+            leaver = Job(sentence(40))
+            note_end(engine.submit(leaver), runner, ends, "leaver")
+            if wait == "a cancellation":
+                at_step(runner, 5, leaver.cancel)
+            else:
+                queued = Job(sentence(40), deadline_at=clock.now + 1.0)
+                note_end(engine.submit(queued), runner, ends, "queued")
+                at_step(runner, 5, lambda: setattr(clock, "now", clock.now + 1.0))
+            run(engine)
+            assert ends == ({"leaver": 6} if wait == "a cancellation" else {"queued": 6, "leaver": 40}), wait
 
     def test_a_job_cancelled_in_the_queue_ends_at_once(self) -> None:
         """Not at the next step: there may be none."""
@@ -371,19 +391,17 @@ class TestTelling:
         runner = reverse_runner()
         runner.before_step = lambda step: setattr(clock, "now", clock.now + 0.25)
         engine = Engine([runner], RULES, clock=clock, observer=notes)
-        engine.submit(Job(sentence(3)))
         leaver = Job(sentence(9))
+        engine.submit(Job(sentence(3))).add_done_callback(lambda _: leaver.cancel())
         engine.submit(leaver)
-        run(engine, turns=3)
-        leaver.cancel()
         run(engine)
         assert notes.of("admitted") == [(0.0,), (0.0,)]
         assert notes.of("encoded") == [(0.0, 3, 1), (0.0, 9, 1)]
         assert notes.of("first_token") == [(0.25,), (0.25,)]
-        assert notes.of("stepped") == [(0.25, 2, 2)] * 3
+        assert notes.of("stepped") == [([0.25], 2, 2), ([0.25, 0.25], 2, 2)], "first tokens do not wait for others"
         assert notes.of("finished") == [(FinishReason.EOS, 3, 3), (FinishReason.CANCELLED, 9, 3)]
         assert notes.of("cancelled") == [()]
-        assert notes.of("busy") == [(0.25,)] * 3
+        assert notes.of("busy") == [(0.25,), (0.5,)]
 
     def test_a_snapshot_shows_rows_and_queue(self) -> None:
         """The live page: who is where, and never what they say."""
@@ -425,7 +443,7 @@ class TestStopping:
         """Nobody waits for ever."""
         engine = Engine([reverse_runner(max_rows=1)], RULES)
         futures = engine.submit_all([Job(sentence(5)) for _ in range(3)])
-        run(engine, turns=2)
+        run(engine, turns=1)
         engine.stop(drain=True)
         for future in futures:
             with pytest.raises(EngineStopped):

@@ -119,6 +119,24 @@ def test_rows_that_trade_places_go_on_undisturbed(sessions: OrtSessions) -> None
         np.testing.assert_array_equal(tokens, expected[parents, step])
 
 
+def test_a_stride_is_its_steps_bit_for_bit(sessions: OrtSessions) -> None:
+    """Rows that pause meanwhile go on where they were; who is asked may end it early."""
+    runner, sources = OrtRunner(sessions, 8), sources_of(5, seed=3)
+    ids, log_probs = decode(runner, sources, 12)  # [rows, steps]
+    runner.keep(EMPTY)
+    runner.add(sources, range(len(sources)))
+    asked: list[list[int]] = []
+    first = runner.stride(np.full(3, BOS), 4, lambda chosen: asked.append(chosen.tolist()) is None)
+    assert asked == ids[:3, :3].T.tolist(), "after every step but the last, with what was chosen"
+    second = runner.stride(first.ids[-1], 8, lambda chosen: False)
+    assert len(second.ids) == 1
+    third = runner.stride(np.array([*second.ids[-1], BOS, BOS]), 7, lambda chosen: True)
+    for found, expected in (("ids", ids), ("log_probs", log_probs)):
+        parts = [getattr(stretch, found).T for stretch in (first, second, third)]  # [rows, steps]
+        np.testing.assert_array_equal(np.hstack([parts[0], parts[1], parts[2][:3]]), expected[:3])
+        np.testing.assert_array_equal(parts[2][3:], expected[3:, :7])
+
+
 def test_rows_move_before_their_first_step(sessions: OrtSessions) -> None:
     """A job may be cancelled between its encoding and its first token."""
     runner, sources = OrtRunner(sessions, 4), sources_of(3, seed=9)
