@@ -97,7 +97,7 @@ class _State(Protocol):
 
     num_bytes: int
 
-    def encode(self, feeds: dict[str, Ints], rows: Ints) -> None:
+    def encode(self, feeds: dict[str, Ints], rows: Sequence[int]) -> None:
         """Run the encoder, and fill the cross caches of these rows."""
 
     def bind(self, binding: ort.IOBinding, rows: int) -> None:
@@ -120,11 +120,13 @@ class _HostState:
         }  # [tensors, rows, …]
         self.num_bytes = sum(block.nbytes for block in self._blocks.values())
 
-    def encode(self, feeds: dict[str, Ints], rows: Ints) -> None:
-        where, cross, last = _as_slice(rows), self._blocks["cross"], self._blocks.get("last")
+    def encode(self, feeds: dict[str, Ints], rows: Sequence[int]) -> None:
+        where, cross, last = _as_index(rows), self._blocks["cross"], self._blocks.get("last")
+        heads, head_dim = cross.shape[2], cross.shape[4]
         for i, encoded in enumerate(self._encoder.run(None, feeds)):  # [B, S, d]
-            split = encoded.reshape(*encoded.shape[:2], cross.shape[2], cross.shape[4])  # [B, S, H, dh]
-            cross[i, where, :, : encoded.shape[1]] = split.swapaxes(1, 2)
+            batch, length, _ = encoded.shape
+            split = encoded.reshape(batch, length, heads, head_dim)
+            cross[i, where, :, :length] = split.swapaxes(1, 2)  # [B, H, S, dh]
             if last is not None:
                 last[i, where, 0] = encoded[:, -1]
 
@@ -170,7 +172,7 @@ class _DeviceState:
     def _allocate(self, tensor: StateTensor) -> ort.OrtValue:
         return ort.OrtValue.ortvalue_from_numpy(np.zeros(self._shapes[tensor.name], tensor.dtype), self._device, 0)
 
-    def encode(self, feeds: dict[str, Ints], rows: Ints) -> None:
+    def encode(self, feeds: dict[str, Ints], rows: Sequence[int]) -> None:
         cross = [tensor for tensor in self._tensors if tensor.kind == "cross"]
         binding = self._encoder.io_binding()
         for name, array in feeds.items():
@@ -180,7 +182,7 @@ class _DeviceState:
         _run(self._encoder, binding)
         for tensor, encoded in zip(cross, binding.get_outputs(), strict=True):
             for start, end in _neighbours(rows):
-                self._fill(tensor, encoded, start, int(rows[start]), end - start)
+                self._fill(tensor, encoded, start, rows[start], end - start)
 
     def _fill(self, tensor: StateTensor, encoded: ort.OrtValue, start: int, first: int, count: int) -> None:
         """The cross caches of `count` rows from `first` on are what was encoded from `start` on."""
@@ -243,10 +245,11 @@ class _StepInputs:
             _bind_array(binding.bind_input, name, getattr(self, name)[:rows])
         _bind_array(binding.bind_input, "k", self.k)
 
-    def add(self, rows: Ints, lengths: Ints, first_source: int) -> None:
-        self.positions[rows] = 0
-        self.source_ends[rows, 0] = lengths - 1
-        self.sources[rows] = np.arange(first_source, first_source + len(lengths))
+    def add(self, rows: Sequence[int], lengths: Sequence[int], first_source: int) -> None:
+        for number, (row, length) in enumerate(zip(rows, lengths, strict=True), first_source):  # few, mostly one
+            self.positions[row, 0] = 0
+            self.source_ends[row, 0] = length - 1
+            self.sources[row] = number
 
     def remember(self, rows: int) -> None:
         self.history[self.numbers[:rows], self.positions[:rows, 0]] = self.tokens[:rows, 0]
@@ -333,17 +336,13 @@ class OrtRunner:
         assert num_rows <= self.max_rows, f"row {num_rows - 1}, but there is room for {self.max_rows}"
         lengths = [len(source) for source in sources]
         for batch in self._batches(lengths):
-            places = np.array([rows[i] for i in batch], np.int64)
-            self._state.encode(self._feeds([sources[i] for i in batch]), places)
-        self._inputs.add(np.array(rows, np.int64), np.array(lengths, np.int64), self._num_sources)
+            self._state.encode(self._feeds([sources[i] for i in batch]), [rows[i] for i in batch])
+        self._inputs.add(rows, lengths, self._num_sources)
         self._num_rows, self._num_sources = num_rows, self._num_sources + len(sources)
-        self._longest = self._furthest()
 
     def step(self, next_ids: Ints, k: int, wanted: Ints | None = None) -> Candidates:
         rows = len(next_ids)
-        assert 0 < rows <= self._num_rows, f"{rows} tokens for {self._num_rows} rows"
-        assert self._longest < self._max_new_tokens, "a row goes on beyond the bundle's limit"
-        shape = self._shapes.get((rows, k)) or self._bind(rows, k)
+        shape = self._shape_of(rows, k, steps=1)
         shape.tokens[:] = next_ids
         if wanted is not None:
             self._inputs.wanted[:rows, 0, 0] = wanted
@@ -352,14 +351,11 @@ class OrtRunner:
             self._inputs.remember(rows)
         self._run(self._sessions.decoder, shape.binding)
         np.add(shape.positions, 1, out=shape.positions)
-        self._longest = self._longest + 1 if rows == self._num_rows else self._furthest()
         return shape.candidates_only if wanted is None else shape.candidates
 
     def stride(self, next_ids: Ints, most: int, go_on: Callable[[Ints], bool]) -> Stretch:
         rows, steps = len(next_ids), 0
-        assert 0 < rows <= self._num_rows, f"{rows} tokens for {self._num_rows} rows"
-        assert self._longest + most <= self._max_new_tokens, "a row goes on beyond the bundle's limit"
-        shape = self._shapes.get((rows, 1)) or self._bind(rows, 1)
+        shape = self._shape_of(rows, 1, most)
         ids, log_probs = np.empty((most, rows), np.int64), np.empty((most, rows), np.float32)
         chosen, chosen_log_probs = shape.candidates.ids[:, 0], shape.candidates.log_probs[:, 0]  # [rows]
         self._inputs.k[0] = 1
@@ -371,7 +367,6 @@ class OrtRunner:
             next_ids, steps = chosen, steps + 1
             if steps == most or not go_on(chosen):
                 break
-        self._longest = self._longest + steps if rows == self._num_rows else self._furthest()
         return Stretch(ids[:steps], log_probs[:steps])
 
     def keep(self, parents: Ints) -> None:
@@ -381,10 +376,15 @@ class OrtRunner:
         if moves and self._state.keep(parents, moves):
             self._shapes.clear()
         self._num_rows = count
-        self._longest = self._furthest()
 
-    def _furthest(self) -> int:
-        return int(self._inputs.positions[: self._num_rows].max(initial=0))
+    def _shape_of(self, rows: int, k: int, steps: int) -> _Shape:
+        """That of the next steps, for which there must be room."""
+        assert 0 < rows <= self._num_rows, f"{rows} tokens for {self._num_rows} rows"
+        self._longest += steps  # at most
+        if self._longest > self._max_new_tokens:
+            self._longest = int(self._inputs.positions[: self._num_rows].max()) + steps
+            assert self._longest <= self._max_new_tokens, "a row goes on beyond the bundle's limit"
+        return self._shapes.get((rows, k)) or self._bind(rows, k)
 
     def _batches(self, lengths: Sequence[int]) -> Iterator[list[int]]:
         """Which sources to encode together: those of one length, unless the graph takes lengths and hides padding."""
@@ -430,17 +430,15 @@ def _by_kind(tensors: Sequence[StateTensor]) -> dict[str, list[StateTensor]]:
     return kinds
 
 
-def _as_slice(rows: Ints) -> slice | Ints:
-    """A slice where rows are neighbours: cheaper than an index."""
-    first, last = int(rows[0]), int(rows[-1])
-    if last - first + 1 == len(rows) and (len(rows) < 3 or (rows[1:] > rows[:-1]).all()):
-        return slice(first, last + 1)
-    return rows
+def _as_index(rows: Sequence[int]) -> slice | list[int]:
+    """A slice where rows are neighbours: cheaper than a list."""
+    first, end = rows[0], rows[0] + len(rows)
+    return slice(first, end) if rows == list(range(first, end)) else list(rows)
 
 
-def _neighbours(rows: Ints) -> list[tuple[int, int]]:
+def _neighbours(rows: Sequence[int]) -> list[tuple[int, int]]:
     """Where stretches of rows begin and end that follow one another."""
-    breaks = (np.flatnonzero(np.diff(rows) != 1) + 1).tolist()
+    breaks = [i for i in range(1, len(rows)) if rows[i] != rows[i - 1] + 1]
     return list(zip([0, *breaks], [*breaks, len(rows)], strict=True))
 
 
