@@ -19,7 +19,7 @@ from bench.harness import REPORTS, load
 from bench.report import write_page
 
 # In this order; `training` needs files and runs by itself.
-SUITE = ("offline", "latency", "served", "beside", "overhead", "limit", "growth", "memory")
+SUITE = ("offline", "latency", "served", "beside", "overhead", "limit", "anatomy", "growth", "memory")
 
 
 @dataclass(frozen=True)

@@ -54,9 +54,9 @@ class Effort:
     def of(cls, profile: Profile) -> "Effort":
         rounds = profile.runs or profile.choose(1, 3)
         if profile.quick:
-            return cls(2.5, 2000, rounds, 1.2, [(32, 2.0)], [])
+            return cls(2.0, 2000, rounds, 1.2, [(32, 2.0)], [])
         grid = [(texts, wait) for texts in (16, 32, 64) for wait in (0.0, 2.0, 10.0)]
-        return cls(12.0, 12_000, rounds, 1.05, grid, [0.25, 0.5, 0.65, 0.9, 1.0, 1.2, 1.5, 1.8, 2.2])
+        return cls(8.0, 8_000, rounds, 1.08, grid, [0.25, 0.5, 0.65, 0.9, 1.0, 1.2])
 
 
 class LateGeneratorError(RuntimeError):

@@ -7,6 +7,7 @@ import numpy as np
 import onnx
 import pytest
 
+from bench import anatomy
 from bench.growth import microseconds_per_token
 from bench.harness import Profile
 from bench.latency import Latency
@@ -140,3 +141,12 @@ def test_growth_costs_tokens_not_sentences(subject: Subject, tmp_path: Path) -> 
     found = microseconds_per_token(subject, tmp_path, sources, batch=2, max_tokens=6, runs=1)
     assert set(found) == {"ours", "CTranslate2 int8"}
     assert all(value > 0 for value in found.values())
+
+
+def test_the_parts_of_a_sentence_add_up_to_the_whole(subject: Subject) -> None:
+    """A profile that hides a part explains nothing."""
+    cells = dict(zip(anatomy.ALONE_COLUMNS, anatomy.alone(subject, TEXTS, tokens=3), strict=True))
+    shares = [float(str(cells[name]).rstrip("%")) for name in ("encoder", "decoder", "Python", "tokenizer")]
+    assert sum(shares) == pytest.approx(100, abs=2.5)  # rounded one by one
+    assert min(shares) >= 0
+    assert float(str(cells["steps"])) >= 1

@@ -1,0 +1,141 @@
+"""Where the time goes: a sentence alone by its parts, a served request by its threads; and what would make it shorter.
+
+    python -m bench.anatomy [quick | full] [--sources FILE]
+
+The other benchmarks say how we stand against others. This one opens us up, so that a bar that is missed has its reasons
+beside it: what is spent where, and which part would have to change.
+"""
+
+import statistics
+import time
+import urllib.request
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+
+import uvloop
+
+from bench.harness import Cell, Profile, Report, Table, collected, command, pinned, steps
+from bench.load import Plan, poisson, probe
+from bench.models import Subject, shipped
+from bench.overhead import TimedSession
+from bench.peers.ours import Ours
+from bench.peers.peer import encode
+from bench.processes import Server, ours, serving
+from bench.questions import questions, whole_sentences, wire
+from bench.texts import of_length, sentences
+from service.bundles.manifest import Bundle
+
+LENGTHS = (5, 20, 60)  # source tokens
+WARM_RATE, RATES = 50.0, (100.0, 200.0)  # requests per second
+ALONE_COLUMNS = ["source tokens", "steps", "all, ms", "encoder", "decoder", "Python", "tokenizer", "µs a step"]
+SERVED_COLUMNS = ["requests/s", "event loop, ms", "decoding, ms", "encoder runs", "steps", "rows a step", "p99, ms"]
+NOTES = [
+    "A sentence alone: wall time on one core, medians over sentences; the parts are shares of the whole. A served "
+    "request: CPU time by thread, counts by the server's own metrics, per request (one in 25 has several sentences).",
+    "**One at a time, to halve it:** the decoder takes one step after another, and a step of one row is bound by "
+    "reading the weights and by some sixty small operators, not by arithmetic (see the roof in The machine's limit). "
+    "CTranslate2 reads the same weights. Only fewer steps would do, several tokens verified in one; the drafts that "
+    "were tried are right too seldom for what their rows cost (bench/LOG.md).",
+    "**Served, to double the rate:** the event loop's part is HTTP, JSON, splitting, metrics and the log, in Python, "
+    "and no decoder makes it smaller: it would take another process or another language. In the decoding thread a lone "
+    "sentence's encoder run is the largest part. Sentences that come one by one are encoded one by one; packing them "
+    "would save a sixth of that, for the wait until there are some to pack (bench/LOG.md).",
+    "**Hugging Face, to reach ten times:** its generate is fp32 at a batch of its own choosing; on a CPU without VNNI "
+    "integer products are only twice as fast as float ones (The machine's limit), so most of the ratio is what it "
+    "wastes, and there is no more of that.",
+]
+
+
+def alone(subject: Subject, texts: Sequence[str], tokens: int) -> list[Cell]:
+    """One sentence after another, each twice, the second time counted."""
+    engine = Ours(subject.bundle, rows=8, wrap=lambda session: TimedSession(session, time.perf_counter_ns))
+    found: dict[str, list[float]] = defaultdict(list)
+    for text in texts:
+        for counts in (False, True):
+            before = engine.encoder.nanoseconds, engine.decoder.nanoseconds, engine.decoder.num_runs
+            began = time.perf_counter_ns()
+            (source,) = encode(subject.tokenizer, [text])
+            encoded = time.perf_counter_ns()
+            (ids,) = engine.translate_ids([source], 1)
+            translated = time.perf_counter_ns()
+            subject.tokenizer.decode(ids)
+            ended = time.perf_counter_ns()
+            if counts:
+                found["all"].append(ended - began)
+                found["encoder"].append(engine.encoder.nanoseconds - before[0])
+                found["decoder"].append(engine.decoder.nanoseconds - before[1])
+                found["steps"].append(engine.decoder.num_runs - before[2])
+                found["tokenizer"].append(ended - translated + encoded - began)
+    middle = {name: statistics.median(values) for name, values in found.items()}
+    parts = [middle["encoder"], middle["decoder"], 0.0, middle["tokenizer"]]
+    parts[2] = middle["all"] - sum(parts)
+    shares: list[Cell] = [f"{part / middle['all']:.0%}" for part in parts]
+    step = round(middle["decoder"] / middle["steps"] / 1000, 1)
+    return [tokens, middle["steps"], round(middle["all"] / 1e6, 2), *shares, step]
+
+
+def served(server: Server, bundle: Bundle, texts: Sequence[str], rate: float, seconds: float) -> list[Cell]:
+    """One rate: what a request costs in which thread."""
+    at, pair = poisson(rate, seconds, 20_000, seed=int(rate)), bundle.pairs[0]
+    asked = [wire(question, pair.source, pair.target) for question in questions(texts, len(at), seed=int(rate))]
+    before, counted = threads(server), metrics(server)
+    answer = uvloop.run(probe(server.port, Plan(rate, at, asked)))
+    after, counts = threads(server), metrics(server)
+    cpu = [1000 * (late - early) / len(at) for early, late in zip(before, after, strict=True)]
+    runs, num_steps, rows = (
+        counts[name] - counted[name] for name in ("encode_seconds_count", "decode_step_seconds_count", "batch_rows_sum")
+    )
+    per_request = [round(number / len(at), 2) for number in (runs, num_steps)]
+    numbers: list[Cell] = [round(value, 2) for value in cpu]
+    return [rate, *numbers, *per_request, round(rows / max(1, num_steps), 1), round(1000 * answer.percentile(99), 1)]
+
+
+def threads(server: Server) -> tuple[float, float]:
+    """CPU seconds of the event loop, which is the process's first thread, and of all others."""
+    times = {thread.id: thread.user_time + thread.system_time for thread in server.process.threads()}
+    return times.pop(server.process.pid), sum(times.values())
+
+
+def metrics(server: Server) -> dict[str, float]:
+    """The sums and counts of the server's histograms, without their prefix; those of several loops together."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{server.port}/metrics", timeout=30) as answer:
+        lines = answer.read().decode().splitlines()
+    found: defaultdict[str, float] = defaultdict(float)
+    for line in lines:
+        if line.startswith("dragoman_"):
+            name, value = line.rsplit(" ", 1)
+            found[name.partition("{")[0].removeprefix("dragoman_")] += float(value)
+    return found
+
+
+def _alone_table(profile: Profile, subject: Subject, begin: Callable[[str], None]) -> Table:
+    texts = sentences(profile.sources, 4000, subject.bundle.pairs[0].source)
+    rows = []
+    for tokens in LENGTHS:
+        begin(f"{tokens} tokens alone")
+        rows.append(alone(subject, of_length(subject.tokenizer, texts, tokens, profile.choose(10, 100)), tokens))
+    return Table("A sentence alone", ALONE_COLUMNS, rows)
+
+
+def _served_table(profile: Profile, subject: Subject, begin: Callable[[str], None]) -> Table:
+    texts, rows = whole_sentences(profile, subject.bundle), []
+    begin("starting the server")
+    with serving({"ours": ours(profile.bundle)}, core=0) as servers:
+        for rate in (WARM_RATE, *RATES):
+            begin(f"served, {rate:.0f} requests/s")
+            rows.append(served(servers["ours"], subject.bundle, texts, rate, profile.choose(2.0, 12.0)))
+    return Table("A served request, server on one core", SERVED_COLUMNS, rows[1:])
+
+
+def run(profile: Profile) -> Report:
+    subject = shipped(profile.model, profile.bundle)
+    with steps(profile, "anatomy", len(LENGTHS) + len(RATES) + 2) as begin:
+        with pinned(0), collected():
+            tables = [_alone_table(profile, subject, begin)]
+        with pinned(1):
+            tables.append(_served_table(profile, subject, begin))
+    return Report("anatomy", "Where the time goes", tables, [], [], NOTES)
+
+
+if __name__ == "__main__":
+    command(run, __doc__)
