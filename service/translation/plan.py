@@ -27,6 +27,7 @@ from service.translation.placeholders import (
     spans_of,
 )
 from service.translation.segments import SourceSegment, SplitText, split
+from service.translation.spelling import as_written_today
 from service.translation.tokenizer import Tokenizer
 
 # Marks at the edges of a piece belong to what stands beside it, and a model makes words of them; how a sentence ends
@@ -165,9 +166,16 @@ class Planner:
         return Unit(chunks, (*self._prefix_ids, *ids, self._eos_id), as_text)
 
     def _encodable(self, chunks: Sequence[Chunk]) -> list[Part]:
+        source = self.hop.pair.source
+        # Spans stay as they are, also where they go as text: they must come out as they went in.
+        chunks = [as_written_today(c, source, self._is_one_token) if isinstance(c, str) else c for c in chunks]
         if self.tokenizer.num_placeholders:
             return numbered(chunks)
         return [plain_text(chunks)]
+
+    def _is_one_token(self, word: str) -> bool:
+        ids = self.tokenizer.encode([word])
+        return len(ids) == 1 and self.tokenizer.decode(ids) == word  # `unk` is one token, too
 
     def _fits(self, chunks: Sequence[Chunk]) -> bool:
         num_spans = len(spans_of(chunks))
