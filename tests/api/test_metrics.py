@@ -61,7 +61,7 @@ def test_an_engine_reports_through_its_observer() -> None:
     observer = metrics.observer("pt-en")
     observer.admitted(0.001)
     observer.encoded(0.002, 10, 2)
-    observer.stepped(0.003, 2, 2)
+    observer.stepped([0.003], 2, 2)
     observer.first_token(0.004)
     observer.finished(FinishReason.EOS, 10, 12)
     observer.cancelled()
