@@ -16,8 +16,9 @@ from service.bundles.manifest import EXPLAIN, WEIGHTS, Bundle
 from service.cgroup import available_cpus
 from service.engine.explainer import Explainer
 from service.engine.job import DecodingRules
-from service.engine.loop import Engine, Runner
+from service.engine.loop import Engine
 from service.engine.scheduler import EngineSettings
+from service.engine.seams import Runner
 from service.metrics import Metrics
 from service.settings import Settings
 from service.translation.contract import TranslationLimits

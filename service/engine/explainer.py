@@ -15,8 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from service.engine.job import DecodingOptions, DecodingRules, Hypothesis, Job
-from service.engine.loop import Engine, Runner, stride_by_steps
+from service.engine.loop import Engine
 from service.engine.rows import Ints
+from service.engine.seams import Runner, stride_by_steps
 from service.engine.search import Candidates, Stretch
 
 Array = npt.NDArray[Any]

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from service.engine.loop import stride_by_steps
+from service.engine.seams import stride_by_steps
 from service.engine.search import Candidates, Stretch
 
 BOS, EOS = 2, 3

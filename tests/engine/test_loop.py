@@ -21,8 +21,9 @@ from service.engine.job import (
     JobRejected,
     QueueFull,
 )
-from service.engine.loop import Engine, SilentObserver
+from service.engine.loop import Engine
 from service.engine.scheduler import EngineSettings
+from service.engine.seams import SilentObserver
 from service.engine.search import Candidates
 from tests.clock import Clock
 from tests.engine.reverse_runner import EOS, FakeRunner, reversal, reverse_runner
