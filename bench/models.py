@@ -57,6 +57,11 @@ class Subject:
     def tokenizer(self) -> Tokenizer:
         return self.saved.tokenizer
 
+    def fitting(self, texts: Sequence[str]) -> list[str]:
+        """Those that the bundle takes whole, with their end: the service would split the others, and no peer does."""
+        room = self.bundle.limits.max_source_tokens
+        return [text for text in texts if len(self.tokenizer.encode(text)) < room]
+
 
 class FoldedTokenizer(Tokenizer):
     """A tokenizer for a model with a larger vocabulary: the ids it lacks are read as others. Only for random models."""

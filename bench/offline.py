@@ -175,15 +175,10 @@ def search(beam_size: int) -> str:
 
 
 def files(profile: Profile, subject: Subject) -> tuple[File, File]:
-    texts = fitting(subject, sentences(profile.sources, profile.choose(300, 4000), subject.bundle.pairs[0].source))
+    texts = sentences(profile.sources, profile.choose(300, 4000), subject.bundle.pairs[0].source)
+    texts = subject.fitting(texts)
     count = profile.choose(60, 400)
     return File("usual length", texts), File("long sentences", long_ones(subject.tokenizer, texts, count))
-
-
-def fitting(subject: Subject, texts: Sequence[str]) -> list[str]:
-    """Those that the bundle takes whole: the service would split the others, and no peer does."""
-    room = subject.bundle.limits.max_source_tokens
-    return [text for text, ids in zip(texts, encode(subject.tokenizer, texts), strict=True) if len(ids) <= room]
 
 
 def _trained(offline: Offline, usual: File, long: File) -> None:

@@ -131,7 +131,7 @@ def _whole_files(subject: Subject, texts: list[str]) -> list[Ratio]:
 def run(profile: Profile) -> Report:
     cases = [(rows, 1) for rows in ROWS] + [(rows, BEAM) for rows in BEAM_ROWS]
     subject = shipped(profile.model, profile.bundle)
-    texts = sentences(profile.sources, 4000, subject.bundle.pairs[0].source)
+    texts = subject.fitting(sentences(profile.sources, 4000, subject.bundle.pairs[0].source))
     (source,) = encode(subject.tokenizer, of_length(subject.tokenizer, texts, SOURCE_TOKENS, 1))
     table: list[list[Cell]] = []
     ratios: list[Ratio] = []

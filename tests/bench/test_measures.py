@@ -22,7 +22,7 @@ from bench.limit import (
     product_rate,
 )
 from bench.models import Subject, output_columns
-from bench.offline import File, Offline, fitting
+from bench.offline import File, Offline
 from bench.overhead import Meter, TimedSession, Turns, row_of
 from bench.peers.peer import encode
 from model.saved import SavedModel
@@ -155,4 +155,4 @@ def test_the_parts_of_a_sentence_add_up_to_the_whole(subject: Subject) -> None:
 def test_sentences_that_do_not_fit_are_left_out_of_files(subject: Subject) -> None:
     """The longest line of a file would otherwise end an hour's measurement."""
     too_long = "muito " * subject.bundle.limits.max_source_tokens
-    assert fitting(subject, [*TEXTS, too_long, TEXTS[0]]) == [*TEXTS, TEXTS[0]]
+    assert subject.fitting([*TEXTS, too_long, TEXTS[0]]) == [*TEXTS, TEXTS[0]]
