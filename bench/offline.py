@@ -64,7 +64,7 @@ class Offline:
     ) -> None:
         self.profile, self.subject, self.folder, self.begin = profile, subject, folder, begin
         self.max_tokens, self.trained = max_tokens, "note" not in subject.saved.training
-        self.runs = profile.runs or profile.choose(3, 5)
+        self.runs = profile.runs or 3
         self.rows: list[list[Cell]] = []
         self.ratios: list[Ratio] = []
         self.best: dict[tuple[str, int], CTranslate2] = {}
@@ -135,7 +135,7 @@ class Offline:
 
     def _best_ctranslate2(self, file: File, beam_size: int) -> CTranslate2:
         types, batches = self.profile.choose((("int8",), (16, 32, 64)), (TYPES, BATCHES))
-        some = evenly(file.texts, self.profile.choose(100, 600))
+        some = evenly(file.texts, self.profile.choose(100, 60))  # of twelve ways in the full run
         candidates = variants(self.subject.saved, self.folder, types, batches, self.max_tokens)
         best = fastest(candidates, lambda p: work(p, self.subject.tokenizer, some, beam_size), runs=2)
         assert isinstance(best, CTranslate2)
@@ -165,7 +165,7 @@ class Offline:
         """What the network says in floating point, for some sentences of the file's beginning."""
         key = f"{len(sources)} {sources[0]}"
         if key not in self._references:
-            few = sources[: self.profile.choose(60, 300)]
+            few = sources[: self.profile.choose(60, 150)]
             self._references[key] = torch_eager.TorchEager(self.subject.saved.network).translate_ids(few, 1)
         return self._references[key]
 
@@ -175,9 +175,9 @@ def search(beam_size: int) -> str:
 
 
 def files(profile: Profile, subject: Subject) -> tuple[File, File]:
-    texts = sentences(profile.sources, profile.choose(300, 4000), subject.bundle.pairs[0].source)
+    texts = sentences(profile.sources, profile.choose(300, 1500), subject.bundle.pairs[0].source)
     texts = subject.fitting(texts)
-    count = profile.choose(60, 400)
+    count = profile.choose(60, 150)
     return File("usual length", texts), File("long sentences", long_ones(subject.tokenizer, texts, count))
 
 
@@ -188,18 +188,17 @@ def _trained(offline: Offline, usual: File, long: File) -> None:
     offline.one_core(usual, BEAM, bar=1.1)
     if full:
         offline.one_core(long, BEAM, bar=1.1)
-    for file, beam_size in [(usual, 1), *([(long, 1), (usual, BEAM), (long, BEAM)] if full else [])]:
+    for file, beam_size in [(usual, 1), *([(usual, BEAM)] if full else [])]:
         offline.two_cores(file, beam_size)
-    offline.others(usual, 1, offline.profile.choose(64, 600))
+    offline.others(usual, 1, offline.profile.choose(64, 300))
     if full:
         offline.whole_output(usual)
-        offline.others(long, 1, 128)
-        offline.others(usual, BEAM, 128)
+        offline.others(long, 1, 48)
 
 
 def _random_base(offline: Offline, usual: File) -> None:
     """The paper's base, whose arithmetic outweighs everything around it."""
-    file = File("usual length, random base", evenly(usual.texts, 400))
+    file = File("usual length, random base", evenly(usual.texts, 120))
     offline.one_core(file, 1, bar=1.3)
 
 
