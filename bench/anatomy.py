@@ -40,9 +40,8 @@ NOTES = [
     "and no decoder makes it smaller: it would take another process or another language. In the decoding thread a lone "
     "sentence's encoder run is the largest part. Sentences that come one by one are encoded one by one; packing them "
     "would save a sixth of that, for the wait until there are some to pack (bench/LOG.md).",
-    "**Hugging Face, to reach ten times:** its generate is fp32 at a batch of its own choosing; on a CPU without VNNI "
-    "integer products are only twice as fast as float ones (The machine's limit), so most of the ratio is what it "
-    "wastes, and there is no more of that.",
+    "**Hugging Face, to reach ten times:** its generate computes in fp32, at the best batch of those tried. On a CPU "
+    "without VNNI integer products are only about twice as fast as float ones (The machine's limit).",
 ]
 
 

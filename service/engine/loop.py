@@ -266,10 +266,11 @@ class DecodeLoop:
         return self._queue.news != asked.news or now >= asked.ask_again_at or now >= self._next_deadline_at
 
     def _join(self, now: float) -> list[Job]:
-        self._asked = self._queue.join(self._number, now, self._turns)
+        asked = self._queue.join(self._number, now, self._turns)
+        self._asked = asked._replace(expired=[], jobs=[])  # an idle loop keeps nobody's job
         self._turns, self._num_untold, self._changed = [], 0, False
-        joined = self._asked.jobs
-        for job in self._asked.expired:
+        joined = asked.jobs
+        for job in asked.expired:
             _resolve(job, FinishReason.DEADLINE, None, now, self._observer)
         for job in joined:
             job.admitted_at = now

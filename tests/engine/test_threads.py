@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import weakref
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -158,3 +159,16 @@ async def test_cancelling_a_task_frees_the_rows(engines: list[Engine]) -> None:
     runner.open.set()
     after = await asyncio.wrap_future(engine.submit(Job((6, 5, EOS))))
     assert after.hypotheses
+
+
+def test_an_idle_loop_keeps_nobodys_job(engines: list[Engine]) -> None:
+    """Whoever was answered last is not remembered until the next one comes."""
+    engine = Engine([reverse_runner()], RULES)
+    engines.append(engine)
+    engine.start()
+    gone = threading.Event()
+    job = Job((4, 5, 6, EOS))
+    weakref.finalize(job, gone.set)
+    engine.submit(job).result(PATIENCE)
+    del job
+    assert gone.wait(PATIENCE / 6)
