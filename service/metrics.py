@@ -2,24 +2,27 @@
 
 `Metrics` holds them on the registry it is given. The engine reports through `PairObserver` (its `Observer`
 protocol), HTTP through `request_finished` and `rejected`, the catalog and the cache through the methods named after
-them. Gauges of the engine are read when somebody scrapes. Labels have few values, and every child exists from the
-start, so that a rate is 0 rather than absent until something happens.
+them. What is counted lies in `tallies.py`, and is read, as the engine's gauges are, when somebody scrapes. Labels have
+few values, and every child exists from the start, so that a rate is 0 rather than absent until something happens.
 """
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Literal, Protocol, get_args
+from typing import Generic, Literal, Protocol, TypeVar, get_args
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
-from prometheus_client.core import CounterMetricFamily, Metric
+from prometheus_client import CollectorRegistry, Gauge, ProcessCollector
+from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics import MetricWrapperBase
 from prometheus_client.registry import Collector
+from prometheus_client.utils import floatToGoString
 
 from service import cgroup
 from service.engine.job import FinishReason
 from service.errors import error_types
+from service.tallies import Count, Histogram
 
 Api = Literal["native", "deepl", "libretranslate", "operations"]
 # ok: answered; invalid: the caller's mistake; refused: not now (429, 503, 504); failed: ours; cancelled: caller left
@@ -112,16 +115,16 @@ class Metrics:
         for outcome in get_args(LoadOutcome):
             self._bundle_loads.labels(outcome)
 
-    def _counter(self, name: str, description: str, labels: tuple[str, ...]) -> Counter:
-        return Counter(name, description, labels, namespace="dragoman", registry=self.registry)
+    def _counter(self, name: str, description: str, labels: tuple[str, ...]) -> "_Counts":
+        return _Counts(f"dragoman_{name}", description, labels, self.registry)
 
     def _gauge(self, name: str, description: str, labels: tuple[str, ...]) -> Gauge:
         return Gauge(name, description, labels, namespace="dragoman", registry=self.registry)
 
     def _histogram(
         self, name: str, description: str, labels: tuple[str, ...], buckets: tuple[float, ...] = SECONDS
-    ) -> Histogram:
-        return Histogram(name, description, labels, namespace="dragoman", registry=self.registry, buckets=buckets)
+    ) -> "_Histograms":
+        return _Histograms(f"dragoman_{name}", description, labels, self.registry, buckets)
 
     # HTTP
 
@@ -130,15 +133,15 @@ class Metrics:
 
         `pair` is what was translated, never what was asked for: a caller must not be able to add series.
         """
-        self._requests.labels(api, outcome).inc()
+        self._requests.labels(api, outcome).add()
         if seconds is not None:
             self._request_seconds.labels(api, pair or NO_PAIR).observe(seconds)
 
     def rejected(self, reason: str) -> None:
-        self._rejected.labels(reason).inc()
+        self._rejected.labels(reason).add()
 
     def cache_looked_up(self, result: CacheResult) -> None:
-        self._cache_lookups.labels(result).inc()
+        self._cache_lookups.labels(result).add()
 
     # Bundles and engines
 
@@ -165,7 +168,7 @@ class Metrics:
                 gauge.labels(pair).set(getattr(engine, attribute))
 
     def bundle_loaded(self, outcome: LoadOutcome) -> None:
-        self._bundle_loads.labels(outcome).inc()
+        self._bundle_loads.labels(outcome).add()
 
     def set_bundles(self, bundles: Iterable[tuple[str, str, str, str]]) -> None:
         """Replace what serves: (pair, name, version, precision) of each."""
@@ -195,18 +198,87 @@ class Metrics:
             "cancelled": self._cancelled,
             "busy_seconds": self._busy_seconds,
         }
-        totals = {name: _total(counter) for name, counter in counters.items()}
+        totals = {name: counts.total() for name, counts in counters.items()}
         for result in get_args(CacheResult):
-            totals[f"cache_{result}"] = _total(self._cache_lookups, result=result)
+            totals[f"cache_{result}"] = self._cache_lookups.labels(result).value
         return totals
 
     def describe(self) -> tuple[MetricRow, ...]:
         """The README's table, row by row, without the process collector's own."""
-        metrics = (value for value in vars(self).values() if isinstance(value, MetricWrapperBase))
-        rows = [_describe(metric) for metric in metrics]
-        throttled = next(iter(_Throttling().describe()))
-        rows.append(MetricRow(throttled.name + "_total", throttled.type, (), throttled.documentation))
-        return tuple(rows)
+        metrics = (value for value in vars(self).values() if isinstance(value, MetricWrapperBase | _Family))
+        rows = [_describe(next(iter(metric.describe())), metric._labelnames) for metric in metrics]
+        return (*rows, _describe(next(_Throttling().describe()), ()))
+
+
+T = TypeVar("T", Count, Histogram)
+
+
+class _Family(Collector, Generic[T]):
+    """A metric with its children, by the values of its labels."""
+
+    def __init__(self, name: str, description: str, labels: tuple[str, ...], registry: CollectorRegistry) -> None:
+        self._name, self._description, self._labelnames = name, description, labels
+        self._children: dict[tuple[str, ...], T] = {}
+        registry.register(self)
+
+    def labels(self, *values: str) -> T:
+        child = self._children.get(values)
+        return self._children.setdefault(values, self._new()) if child is None else child
+
+    def describe(self) -> Iterator[Metric]:
+        yield self._family()
+
+    def _new(self) -> T:
+        raise NotImplementedError
+
+    def _family(self) -> Metric:
+        raise NotImplementedError
+
+
+class _Counts(_Family[Count]):
+    def _new(self) -> Count:
+        return Count()
+
+    def total(self) -> float:
+        return sum(child.value for child in list(self._children.values()))
+
+    def _family(self) -> CounterMetricFamily:
+        return CounterMetricFamily(self._name, self._description, labels=self._labelnames)
+
+    def collect(self) -> Iterator[Metric]:
+        family = self._family()
+        for values, child in list(self._children.items()):
+            family.add_metric(values, child.value, child.created_at)
+        yield family
+
+
+class _Histograms(_Family[Histogram]):
+    def __init__(
+        self,
+        name: str,
+        description: str,
+        labels: tuple[str, ...],
+        registry: CollectorRegistry,
+        bounds: tuple[float, ...],
+    ) -> None:
+        self._bounds = bounds
+        self._bound_names = [floatToGoString(bound) for bound in (*bounds, math.inf)]  # type: ignore[no-untyped-call]
+        super().__init__(name, description, labels, registry)
+
+    def _new(self) -> Histogram:
+        return Histogram(self._bounds)
+
+    def _family(self) -> HistogramMetricFamily:
+        return HistogramMetricFamily(self._name, self._description, labels=self._labelnames)
+
+    def collect(self) -> Iterator[Metric]:
+        family = self._family()
+        for values, child in list(self._children.items()):
+            counts, total = child.read()
+            family.add_metric(values, list(zip(self._bound_names, counts, strict=True)), total)
+            labels = dict(zip(self._labelnames, values, strict=True))
+            family.add_sample(f"{self._name}_created", labels, child.created_at)
+        yield family
 
 
 class PairObserver:
@@ -228,9 +300,8 @@ class PairObserver:
         self._encode_seconds.observe(seconds)
 
     def stepped(self, seconds: Sequence[float], rows: int, tokens: int) -> None:
-        for each in seconds:
-            self._step_seconds.observe(each)
-            self._batch_rows.observe(rows)
+        self._step_seconds.observe_all(seconds)
+        self._batch_rows.observe(rows, len(seconds))
 
     def first_token(self, seconds: float) -> None:
         self._first_token_seconds.observe(seconds)
@@ -239,15 +310,15 @@ class PairObserver:
         self._queue_seconds.observe(queue_wait_seconds)
 
     def finished(self, reason: FinishReason, source_tokens: int, target_tokens: int) -> None:
-        self._segments[reason].inc()
-        self._source_tokens.inc(source_tokens)
-        self._target_tokens.inc(target_tokens)
+        self._segments[reason].add()
+        self._source_tokens.add(source_tokens)
+        self._target_tokens.add(target_tokens)
 
     def cancelled(self) -> None:
-        self._cancelled.inc()
+        self._cancelled.add()
 
     def busy(self, seconds: float) -> None:
-        self._busy_seconds.inc(seconds)
+        self._busy_seconds.add(seconds)
 
 
 class _Throttling(Collector):
@@ -265,16 +336,6 @@ class _Throttling(Collector):
         yield family
 
 
-def _describe(metric: MetricWrapperBase) -> MetricRow:
-    family = next(iter(metric.describe()))
+def _describe(family: Metric, labels: Sequence[str]) -> MetricRow:
     name = family.name + ("_total" if family.type == "counter" else "")
-    return MetricRow(name, family.type, metric._labelnames, family.documentation)
-
-
-def _total(counter: Counter, **labels: str) -> float:
-    samples = (sample for family in counter.collect() for sample in family.samples)
-    return sum(
-        sample.value
-        for sample in samples
-        if sample.name.endswith("_total") and labels.items() <= dict(sample.labels).items()
-    )
+    return MetricRow(name, family.type, tuple(labels), family.documentation)
