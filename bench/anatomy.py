@@ -17,7 +17,7 @@ import uvloop
 from bench.harness import Cell, Profile, Report, Table, collected, command, pinned, steps
 from bench.load import Plan, poisson, probe
 from bench.models import Subject, shipped
-from bench.overhead import TimedSession
+from bench.overhead import Decoders, TimedSession
 from bench.peers.ours import Ours
 from bench.peers.peer import encode
 from bench.processes import Server, ours, serving
@@ -48,10 +48,11 @@ NOTES = [
 def alone(subject: Subject, texts: Sequence[str], tokens: int) -> list[Cell]:
     """One sentence after another, each twice, the second time counted."""
     engine = Ours(subject.bundle, rows=8, wrap=lambda session: TimedSession(session, time.perf_counter_ns))
+    decoders = Decoders(engine)
     found: dict[str, list[float]] = defaultdict(list)
     for text in texts:
         for counts in (False, True):
-            before = engine.encoder.nanoseconds, engine.decoder.nanoseconds, engine.decoder.num_runs
+            before = engine.encoder.nanoseconds, decoders.nanoseconds, decoders.num_steps
             began = time.perf_counter_ns()
             (source,) = encode(subject.tokenizer, [text])
             encoded = time.perf_counter_ns()
@@ -62,8 +63,8 @@ def alone(subject: Subject, texts: Sequence[str], tokens: int) -> list[Cell]:
             if counts:
                 found["all"].append(ended - began)
                 found["encoder"].append(engine.encoder.nanoseconds - before[0])
-                found["decoder"].append(engine.decoder.nanoseconds - before[1])
-                found["steps"].append(engine.decoder.num_runs - before[2])
+                found["decoder"].append(decoders.nanoseconds - before[1])
+                found["steps"].append(decoders.num_steps - before[2])
                 found["tokenizer"].append(ended - translated + encoded - began)
     middle = {name: statistics.median(values) for name, values in found.items()}
     parts = [middle["encoder"], middle["decoder"], 0.0, middle["tokenizer"]]

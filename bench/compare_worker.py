@@ -19,7 +19,7 @@ import service
 from service.bundles.manifest import read_bundle
 from service.engine.job import DecodingOptions, DecodingRules, Job
 from service.engine.loop import Engine
-from service.engine.runner import OrtRunner, OrtSessions
+from service.engine.runner import OrtRunner, OrtSessions  # where the old trees have both
 from service.engine.scheduler import EngineSettings
 
 ROWS = 64

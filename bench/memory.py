@@ -22,8 +22,9 @@ from service.bundles.manifest import Bundle, read_bundle
 from service.engine.job import DecodingOptions, DecodingRules, Job
 from service.engine.loop import Engine
 from service.engine.rows import Ints
-from service.engine.runner import OrtRunner, OrtSessions
+from service.engine.runner import OrtRunner
 from service.engine.search import Candidates, Stretch
+from service.engine.sessions import OrtSessions
 
 BAR = 1.02
 ROWS = 64  # the server's default

@@ -16,6 +16,7 @@ import torch
 from export.bundle import TOKENIZER, read_sentences
 from export.calibrate import observe
 from export.graphs import build_graphs
+from export.leap import leap_graph
 from export.network import network_arrays
 from export.operators import Int8Operators
 from export.quantize import quantize
@@ -28,6 +29,7 @@ from service.bundles.manifest import (
     DECODER,
     ENCODER,
     GOLDEN,
+    LEAP,
     MANIFEST,
     WEIGHTS,
     Bundle,
@@ -112,7 +114,7 @@ def _export(saved: SavedModel, limits: Limits, sources: list[list[int]], kind: s
     if not (directory / MANIFEST).exists():
         directory.mkdir(parents=True, exist_ok=True)
         graphs = build_graphs(_operators(saved, limits, sources), limits)
-        for name, model in ((ENCODER, graphs.encoder), (DECODER, graphs.decoder)):
+        for name, model in ((ENCODER, graphs.encoder), (DECODER, graphs.decoder), (LEAP, leap_graph(graphs.decoder))):
             (directory / name).write_bytes(model.SerializeToString(deterministic=True))
         (directory / WEIGHTS).write_bytes(graphs.weights)
         (directory / TOKENIZER).write_bytes(saved.tokenizer.model)

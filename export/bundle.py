@@ -23,6 +23,7 @@ from export.calibrate import observe
 from export.card import model_card
 from export.decoding import GraphDecoder
 from export.graphs import Graphs, build_graphs
+from export.leap import leap_graph
 from export.network import Network, network_arrays
 from export.operators import FloatOperators, Int8Operators, Ints, Operators, Quantization
 from export.quantize import quantize
@@ -46,6 +47,7 @@ from service.bundles.manifest import (
     EXPLAIN,
     GOLDEN,
     KEEP,
+    LEAP,
     MANIFEST,
     MODEL_CARD,
     PLACE,
@@ -214,7 +216,7 @@ class _Export:
     def _write_graphs(self, operators: Operators, directory: Path) -> tuple[Translator, Graphs]:
         graphs = build_graphs(operators, self.limits)
         models = {ENCODER: graphs.encoder, DECODER: graphs.decoder, EXPLAIN: graphs.explain}
-        models |= {KEEP: graphs.keep, PLACE: graphs.place}
+        models |= {KEEP: graphs.keep, PLACE: graphs.place, LEAP: leap_graph(graphs.decoder)}
         for name, model in models.items():
             (directory / name).write_bytes(model.SerializeToString(deterministic=True))
         (directory / WEIGHTS).write_bytes(graphs.weights)
@@ -310,7 +312,7 @@ def read_sentences(path: Path, language: str) -> list[str]:
 def _content_version(directory: Path) -> str:
     """Twelve digits that change when anything that translates changes."""
     digest = hashlib.sha256()
-    for name in (ENCODER, DECODER, WEIGHTS, TOKENIZER):
+    for name in (ENCODER, DECODER, LEAP, WEIGHTS, TOKENIZER):
         digest.update((directory / name).read_bytes())
     return digest.hexdigest()[:12]
 

@@ -5,6 +5,7 @@ The service has its own runner and search, built for speed; sharing neither make
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,10 +16,11 @@ import onnxruntime as ort
 
 from model.evaluate import DEFAULT_ALPHA, Hypothesis, length_penalty
 from model.tokenizer import BOS_ID, EOS_ID
-from service.bundles.manifest import DECODER, ENCODER, Limits, StateTensor
+from service.bundles.manifest import DECODER, ENCODER, LEAP, Limits, StateTensor
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float32]
+Arrays = dict[str, npt.NDArray[Any]]
 Sources = Sequence[Sequence[int]]
 
 
@@ -54,8 +56,13 @@ class GraphDecoder:
 
     def __init__(self, directory: Path, state: Sequence[StateTensor], limits: Limits, threads: int = 1) -> None:
         self._state, self._limits = state, limits
+        self._directory, self._threads = directory, threads
         self._encoder, self._decoder = (_session(directory / name, threads) for name in (ENCODER, DECODER))
         self._takes_lengths = any(value.name == "source_lengths" for value in self._encoder.get_inputs())
+
+    @cached_property
+    def _leap(self) -> ort.InferenceSession:
+        return _session(self._directory / LEAP, self._threads)
 
     def greedy(self, sources: Sources, limits: Sequence[int], k: int = 2) -> list[Trace]:
         """All sources in one batch; k is what the graph is asked for, of which the first counts."""
@@ -73,6 +80,16 @@ class GraphDecoder:
             batch.keep(np.array(kept, np.int64))
             live, tokens = [live[row] for row in kept], ids[kept, 0]
         return traces
+
+    def alone(self, source: Sequence[int], limit: int) -> Trace:
+        """As the service decodes a source that has no company: some steps in every run."""
+        batch, trace = _Batch(self._state, self._limits, *self._encode([source])), Trace()
+        while not trace.finished and len(trace.ids) < limit:
+            last = trace.ids[-1] if trace.ids else BOS_ID
+            for token, log_prob in batch.leap(self._leap, last):
+                if not trace.finished and len(trace.ids) < limit:  # what comes after the end is lost
+                    trace = trace.grown(token, log_prob)
+        return trace
 
     def beam(self, source: Sequence[int], limit: int, size: int) -> Beam:
         """One source, by the rules of the service's search."""
@@ -130,24 +147,41 @@ class _Batch:
                 array[:, 0] = next(last)[np.arange(self._rows), lengths - 1]  # [rows, d]
 
     def step(self, decoder: ort.InferenceSession, tokens: Ints, k: int) -> tuple[Ints, Floats]:
-        rows, binding = self._rows, decoder.io_binding()
-        feeds: dict[str, npt.NDArray[Any]] = {
+        rows = self._rows
+        ids, log_probs, wanted = np.zeros((rows, k), np.int64), np.zeros((rows, k), "f4"), np.zeros((rows, 1, 1), "f4")
+        asked: Arrays = {"wanted": np.zeros((rows, 1, 1), np.int64), "k": np.array([k])}
+        results: Arrays = {"ids": ids, "log_probs": log_probs, "wanted_log_probs": wanted}
+        self._run(decoder, tokens, asked, results, [""])
+        return ids, log_probs
+
+    def leap(self, leap: ort.InferenceSession, token: int) -> list[tuple[int, float]]:
+        """For one row, the tokens of some steps; those of whom no use is made are as good as never run."""
+        endings = [value.name.removeprefix("ids") for value in leap.get_outputs() if value.name.startswith("ids.")]
+        ids, log_probs = np.zeros((len(endings), 1), np.int64), np.zeros((len(endings), 1), "f4")
+        results: Arrays = {f"ids{ending}": ids[i : i + 1] for i, ending in enumerate(endings)}
+        results |= {f"log_probs{ending}": log_probs[i : i + 1] for i, ending in enumerate(endings)}
+        self._run(leap, np.array([token]), {}, results, endings)
+        return list(zip(ids[:, 0].tolist(), log_probs[:, 0].tolist(), strict=True))
+
+    def _run(
+        self, session: ort.InferenceSession, tokens: Ints, asked: Arrays, results: Arrays, endings: Sequence[str]
+    ) -> None:
+        """The outputs of every step, named by its ending, are the memory of the caches."""
+        rows, binding = self._rows, session.io_binding()
+        caches = {name: array[:rows] for name, array in self._arrays.items()}
+        outputs = [(f"{t.output}{end}", caches[t.name]) for t in self._state if t.output is not None for end in endings]
+        feeds: Arrays = {
             "tokens": np.ascontiguousarray(tokens).reshape(rows, 1),
             "positions": np.ascontiguousarray(self._positions),
             "source_ends": np.ascontiguousarray(self._source_ends),
-            "wanted": np.zeros((rows, 1, 1), np.int64),
-            "k": np.array([k]),
-            **{name: array[:rows] for name, array in self._arrays.items()},
+            **asked,
+            **caches,
         }
-        ids, log_probs, wanted = np.zeros((rows, k), np.int64), np.zeros((rows, k), "f4"), np.zeros((rows, 1, 1), "f4")
-        results: dict[str, npt.NDArray[Any]] = {"ids": ids, "log_probs": log_probs, "wanted_log_probs": wanted}
-        results |= {t.output: feeds[t.name] for t in self._state if t.output is not None}
-        for bind, arrays in ((binding.bind_input, feeds), (binding.bind_output, results)):
+        for bind, arrays in ((binding.bind_input, feeds), (binding.bind_output, results | dict(outputs))):
             for name, array in arrays.items():
                 bind(name, "cpu", 0, array.dtype.type, array.shape, array.ctypes.data)
-        decoder.run_with_iobinding(binding)
-        self._positions = self._positions + 1
-        return ids, log_probs
+        session.run_with_iobinding(binding)
+        self._positions = self._positions + len(endings)
 
     def keep(self, rows: Ints) -> None:
         used = {"self": int(self._positions.max()), "cross": int(self._source_ends.max()) + 1, "last": 1}

@@ -26,7 +26,7 @@ from service.translation.explain import Explanations
 from service.translation.translator import Translator
 
 if TYPE_CHECKING:
-    from service.engine.runner import OrtSessions
+    from service.engine.sessions import OrtSessions
 
 EMBEDDED = Path(__file__).parent / "embedded"
 
@@ -72,7 +72,7 @@ class OpenSessions:
         self._open: WeakValueDictionary[str, OrtSessions] = WeakValueDictionary()
 
     def of(self, bundle: Bundle) -> "OrtSessions":
-        from service.engine.runner import OrtSessions
+        from service.engine.sessions import OrtSessions
 
         key = f"{bundle.path} {bundle.files[WEIGHTS].sha256}"
         sessions = self._open.get(key)

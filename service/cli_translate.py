@@ -179,8 +179,9 @@ def _embedded(source: str, target: str) -> list[Path]:
 def _open_engine(bundle: "Bundle", num_threads: int) -> "Engine":
     from service.engine.job import DecodingRules
     from service.engine.loop import Engine
-    from service.engine.runner import OrtRunner, OrtSessions
+    from service.engine.runner import OrtRunner
     from service.engine.scheduler import EngineSettings
+    from service.engine.sessions import OrtSessions
 
     sessions = OrtSessions(bundle, threads=1)
     runners = [OrtRunner(sessions, MAX_ROWS) for _ in range(num_threads)]

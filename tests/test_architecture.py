@@ -23,7 +23,7 @@ FORBIDDEN = {
 
 # library -> the only files of service/ that may import it
 HOMES = {
-    "onnxruntime": ("service/engine/runner.py",),
+    "onnxruntime": ("service/engine/sessions.py", "service/engine/state.py", "service/engine/runner.py"),
     "prometheus_client": ("service/metrics.py",),
     "sentencepiece": ("service/translation/tokenizer.py",),
     "sentencex": ("service/translation/segments.py",),

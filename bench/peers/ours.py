@@ -8,8 +8,9 @@ from bench.peers.peer import MAX_TOKENS, Ids
 from service.bundles.manifest import Bundle
 from service.engine.job import DecodingOptions, DecodingRules, Job
 from service.engine.loop import Engine
-from service.engine.runner import OrtRunner, OrtSessions
+from service.engine.runner import OrtRunner
 from service.engine.scheduler import EngineSettings
+from service.engine.sessions import OrtSessions
 
 
 class Ours:
@@ -33,7 +34,8 @@ class Ours:
         self.name, self._max_tokens, self._guard, self._loops = name, max_tokens, guard, loops
         sessions = OrtSessions(bundle, threads=1, provider="cpu")
         sessions.encoder, sessions.decoder = wrap(sessions.encoder), wrap(sessions.decoder)
-        self.encoder, self.decoder = sessions.encoder, sessions.decoder
+        sessions.leap = sessions.leap and wrap(sessions.leap)
+        self.encoder, self.decoder, self.leap = sessions.encoder, sessions.decoder, sessions.leap
         runners = [OrtRunner(sessions, rows) for _ in range(loops)]
         # For files: nobody else's lines wait, so no rows are kept for them, and the queue takes everything.
         settings = EngineSettings(max_queued_tokens=1 << 40, interactive_share=0.0)

@@ -14,6 +14,7 @@ from typing import Any, Literal, NoReturn, TypeVar, cast
 FORMAT = 1
 MANIFEST = "bundle.json"
 ENCODER, DECODER, EXPLAIN, WEIGHTS = "encoder.onnx", "decoder.onnx", "explain.onnx", "weights.bin"
+LEAP = "leap.onnx"  # some greedy steps of the decoder in one run
 KEEP, PLACE = "keep.onnx", "place.onnx"  # move and fill rows where the state lives on a device
 GOLDEN, MODEL_CARD = "golden.jsonl", "MODEL_CARD.md"
 REQUIRED_FILES = (ENCODER, DECODER, WEIGHTS, GOLDEN)

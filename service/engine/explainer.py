@@ -114,8 +114,8 @@ class _Recorder:
         self.steps.append([_Seen(row[1:], ids, log_probs) for row, ids, log_probs in columns])
         return candidates
 
-    def stride(self, next_ids: Ints, most: int, go_on: Callable[[Ints], bool]) -> Stretch:
-        return stride_by_steps(self, next_ids, most, go_on)
+    def stride(self, next_ids: Ints, most: int, end_id: int, went: Callable[[int], bool]) -> Stretch:
+        return stride_by_steps(self, next_ids, most, end_id, went)
 
     def keep(self, parents: Ints) -> None:
         self._runner.keep(parents)

@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 
@@ -167,6 +166,24 @@ class Engine:
             _resolve(job, FinishReason.CANCELLED, None, self._clock(), self._observer)
 
 
+class _StepTimes:
+    """How long the steps of one turn took; those of one run share its time."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._last_at = self.first_at = clock()
+        self.seconds: list[float] = []
+
+    def note(self, steps: int) -> float:
+        """So many more steps have just been run."""
+        now = self._clock()
+        if not self.seconds:
+            self.first_at = now  # when the first token was there to be seen
+        self.seconds += [(now - self._last_at) / steps] * steps
+        self._last_at = now
+        return now
+
+
 class DecodeLoop:
     """One runner, its batch, and the turns they take."""
 
@@ -290,38 +307,32 @@ class DecodeLoop:
 
     def _step(self, joined: list[Job]) -> tuple[int, list[float]]:
         """One step, or several where nothing but a token can come of them; how many rows stepped, and for how long."""
-        question, most = self._search.ask(), 1
-        if not joined:  # whose first token is not to wait
-            most = min(self._search.quiet_steps(), max(1, _MOST_STEPS - self._num_untold))
-        num_jobs = len(self._search.decodings)
-        times = [self._clock()]
+        question, num_jobs = self._search.ask(), len(self._search.decodings)
+        most = min(self._search.quiet_steps(), max(1, _MOST_STEPS - self._num_untold))
+        if joined and (self._asked.ask_again or num_jobs > 1):  # more may be to come
+            most = 1
+        times = _StepTimes(self._clock)
         advance = self._step_once(question, times) if most == 1 else self._stride(question.next_ids, most, times)
-        seconds = [ended - began for began, ended in pairwise(times)]
-        self._observer.stepped(seconds, len(question.next_ids), num_jobs)
+        self._observer.stepped(times.seconds, len(question.next_ids), num_jobs)
         for job in joined:
-            self._observer.first_token(times[-1] - job.submitted_at)
+            self._observer.first_token(times.first_at - job.submitted_at)
         self._answer(advance)
-        return len(question.next_ids), seconds
+        return len(question.next_ids), times.seconds
 
-    def _step_once(self, question: Question, times: list[float]) -> Advance:
+    def _step_once(self, question: Question, times: _StepTimes) -> Advance:
         if question.wanted is None:
             candidates = self._runner.step(question.next_ids, question.k)
         else:
             candidates = self._runner.step(question.next_ids, question.k, question.wanted)
-        times.append(self._clock())
+        times.note(1)
         with self._state:
             return self._search.advance(candidates)
 
-    def _stride(self, next_ids: Ints, most: int, times: list[float]) -> Advance:
-        eos_id, clock = self._search.rules.eos_id, self._clock
+    def _stride(self, next_ids: Ints, most: int, times: _StepTimes) -> Advance:
+        def went(steps: int) -> bool:
+            return not self._is_called(times.note(steps))
 
-        def go_on(chosen: Ints) -> bool:
-            times.append(clock())
-            return eos_id not in chosen.tolist() and not self._is_called(times[-1])
-
-        stretch = self._runner.stride(next_ids, most, go_on)
-        if len(times) <= len(stretch.ids):  # nobody asks after the last one
-            times.append(clock())
+        stretch = self._runner.stride(next_ids, most, self._search.rules.eos_id, went)
         with self._state:
             return self._search.advance_by(stretch)
 

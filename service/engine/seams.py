@@ -43,10 +43,11 @@ class Runner(Protocol):
         arrays may be reused by the next step.
         """
 
-    def stride(self, next_ids: Ints, most: int, go_on: Callable[[Ints], bool]) -> Stretch:
-        """Steps for the first rows, each going on with its best token: `most` of them, or until `go_on` says no.
+    def stride(self, next_ids: Ints, most: int, end_id: int, went: Callable[[int], bool]) -> Stretch:
+        """Steps for the first rows, each going on with its best token: `most`, or until a row chooses `end_id`.
 
-        After every step but the last possible one `go_on` is asked with the tokens that were chosen, [rows].
+        The runner may take several steps in one run; those beyond an end do not count. After every run `went` is told
+        how many steps it took, and says whether to go on.
         """
 
     def keep(self, parents: Ints) -> None:
@@ -57,7 +58,7 @@ class Runner(Protocol):
         """
 
 
-def stride_by_steps(runner: Runner, next_ids: Ints, most: int, go_on: Callable[[Ints], bool]) -> Stretch:
+def stride_by_steps(runner: Runner, next_ids: Ints, most: int, end_id: int, went: Callable[[int], bool]) -> Stretch:
     """A stride for runners that have nothing better than one step after another."""
     ids, log_probs = [], []
     while True:
@@ -65,7 +66,7 @@ def stride_by_steps(runner: Runner, next_ids: Ints, most: int, go_on: Callable[[
         ids.append(candidates.ids[:, 0].copy())
         log_probs.append(candidates.log_probs[:, 0].copy())
         next_ids = ids[-1]
-        if len(ids) == most or not go_on(next_ids):
+        if not went(1) or end_id in next_ids or len(ids) == most:
             return Stretch(np.stack(ids), np.stack(log_probs))
 
 

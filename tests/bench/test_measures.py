@@ -95,6 +95,9 @@ def test_a_timed_session_counts_its_runs_only() -> None:
     class Session:
         provider = "cpu"
 
+        def get_outputs(self) -> list[object]:
+            return []
+
         def run(self, names: object, feeds: object) -> str:
             return f"{names} {feeds}"
 

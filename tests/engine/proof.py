@@ -21,8 +21,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from service.bundles.manifest import Bundle, read_bundle
 from service.engine.job import DecodingOptions, DecodingRules, Job
 from service.engine.loop import Engine
-from service.engine.runner import OrtRunner, OrtSessions
+from service.engine.runner import OrtRunner
 from service.engine.seams import SilentObserver
+from service.engine.sessions import OrtSessions
 from service.translation.tokenizer import load_tokenizer
 from tests.engine.crowds import answer, play
 

@@ -106,8 +106,8 @@ class FakeRunner:
         of_wanted = None if wanted is None else np.take_along_axis(scores, wanted[:, None], axis=1)[:, 0]
         return Candidates(ids, np.take_along_axis(scores, ids, axis=1), of_wanted)
 
-    def stride(self, next_ids: np.ndarray, most: int, go_on: Callable[[np.ndarray], bool]) -> Stretch:
-        return stride_by_steps(self, next_ids, most, go_on)
+    def stride(self, next_ids: np.ndarray, most: int, end_id: int, went: Callable[[int], bool]) -> Stretch:
+        return stride_by_steps(self, next_ids, most, end_id, went)
 
     def keep(self, parents: np.ndarray) -> None:
         self._maybe_fail("keep")

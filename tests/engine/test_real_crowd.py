@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from service.bundles.manifest import Bundle
 from service.engine.job import DecodingOptions, DecodingResult, DecodingRules, Job
 from service.engine.loop import Engine
-from service.engine.runner import OrtRunner, OrtSessions
+from service.engine.runner import OrtRunner
+from service.engine.sessions import OrtSessions
 from tests.engine.crowds import answer, play
 
 Asked = tuple[tuple[int, ...], DecodingOptions]

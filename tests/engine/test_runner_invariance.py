@@ -16,7 +16,8 @@ from export.builder import MICROSOFT, GraphBuilder, WeightFile
 from service.bundles.manifest import Bundle
 from service.engine.job import DecodingOptions, DecodingResult, DecodingRules, Job
 from service.engine.loop import Engine
-from service.engine.runner import OrtRunner, OrtSessions
+from service.engine.runner import OrtRunner
+from service.engine.sessions import OrtSessions
 from tests.engine.crowds import answer, play
 from tests.export.test_graphs import inlined
 

@@ -8,7 +8,8 @@ from export.vocabulary import output_ids
 from model.saved import SavedModel
 from model.tokenizer import EOS_ID, UNK_ID, Tokenizer
 from service.bundles.manifest import read_golden
-from service.engine.runner import OrtRunner, OrtSessions
+from service.engine.runner import OrtRunner
+from service.engine.sessions import OrtSessions
 from tests.conftest import export_tiny
 
 TARGETS = ["Good morning!", "See you tomorrow."]
