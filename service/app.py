@@ -11,11 +11,11 @@ from importlib.metadata import version
 from fastapi import FastAPI
 from fastapi.telemetry import TelemetryConfig
 from starlette.middleware import Middleware
-from starlette.middleware.cors import CORSMiddleware
 
 from service.api import deepl, explain, libretranslate, live, native, operations, pages
 from service.api.body import BoundedBody
 from service.api.context import Rooms
+from service.api.cors import Cors
 from service.api.keys import KeyRing
 from service.api.limits import Gate, RateLimiter, Usage
 from service.api.refusals import exception_handlers
@@ -109,7 +109,7 @@ def _middleware(settings: Settings, rooms: Rooms, tracing: Tracing | None) -> li
     ]
     if settings.cors_origins:
         cors = Middleware(
-            CORSMiddleware,
+            Cors,
             allow_origins=settings.cors_origins,
             allow_methods=("GET", "POST"),
             allow_headers=("Authorization", "Content-Type", "X-Request-ID"),

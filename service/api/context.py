@@ -17,7 +17,7 @@ from service.bundles.manifest import Bundle
 from service.engine.loop import EngineSnapshot
 from service.metrics import Api, Metrics
 from service.settings import Settings
-from service.translation.contract import Timings
+from service.translation.contract import NO_TIME, Timings
 from service.translation.explain import Explanations
 from service.translation.translator import Translator
 
@@ -79,7 +79,7 @@ class RequestRecord:
     pair: str | None = None
     num_texts: int = 0
     num_characters: int = 0
-    timings: Timings = field(default_factory=Timings)
+    timings: Timings = NO_TIME
     status: int | None = None
     reason: str | None = None
     client_left: bool = False
@@ -93,6 +93,14 @@ def rooms_of(request: Request) -> Rooms:
     """Called by routes, and not declared as their dependency: FastAPI would take longer to solve it than to answer."""
     rooms: Rooms = request.app.state.rooms
     return rooms
+
+
+def header_in(scope: Scope, name: bytes) -> str | None:
+    """The first header of this name, in small letters, as a server gives them."""
+    for each, value in scope["headers"]:
+        if each == name:
+            return str(value, "latin-1")
+    return None
 
 
 def record_in(scope: Scope) -> RequestRecord:

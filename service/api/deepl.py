@@ -20,7 +20,6 @@ Errors are `{"message": str, "detail": str}`: the client joins both to a string.
 """
 
 import re
-from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -175,7 +174,7 @@ def _options(fields: Fields, texts: list[str]) -> TranslationOptions:
         raise BadRequest("Value for 'split_sentences' not supported; it is 0, 1 or nonewlines.")
     options = fields.options()
     glossary = {**options.glossary, **_ignored_elements(fields, texts)}
-    return replace(options, split_sentences=split not in ("0", "false"), glossary=glossary)
+    return options._replace(split_sentences=split not in ("0", "false"), glossary=glossary)
 
 
 def _ignored_elements(fields: Fields, texts: list[str]) -> dict[str, str]:

@@ -10,10 +10,10 @@ import logging
 import math
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import NamedTuple
 
 from service.api.keys import Key, KeyRing, replace_file
 from service.errors import ClientLeft, Forbidden, QuotaExceeded, RateLimited
@@ -24,8 +24,7 @@ MAX_CALLERS = 10_000  # remembered at one time; the one seen longest ago is forg
 log = logging.getLogger("dragoman.limits")
 
 
-@dataclass(frozen=True)
-class Caller:
+class Caller(NamedTuple):
     """Who asks: a key, or else an address."""
 
     address: str
@@ -152,16 +151,16 @@ class Gate:
             )
         return caller
 
-    @contextmanager
-    def charge(self, caller: Caller, characters: int) -> Iterator[None]:
+    def charge(self, caller: Caller, characters: int) -> AbstractContextManager[None]:
         """Count the characters before the work, so that no two requests share the last ones.
 
         What failed is given back, but not what the caller did not wait for: that work was done.
         """
-        if caller.key is None:
-            yield
-            return
-        name, limit = caller.key.name, caller.key.characters_per_month
+        return nullcontext() if caller.key is None else self._charged(caller.key, characters)
+
+    @contextmanager
+    def _charged(self, key: Key, characters: int) -> Iterator[None]:
+        name, limit = key.name, key.characters_per_month
         if limit is not None and self.usage.used(name) + characters > limit:
             raise QuotaExceeded(
                 f"Quota for this month has been exceeded: {self.usage.used(name)} of {limit} characters are used.",

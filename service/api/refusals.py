@@ -50,7 +50,10 @@ class Dialect:
 
 
 def choose_dialect(dialects: tuple[Dialect, ...], path: str) -> Dialect:
-    return next(dialect for dialect in dialects if dialect.claims(path))
+    for dialect in dialects:
+        if dialect.claims(path):
+            return dialect
+    raise AssertionError("the last dialect claims every path")
 
 
 def document(

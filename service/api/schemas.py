@@ -45,7 +45,11 @@ class Options(BaseModel):
         None, ge=1, le=1_000_000, description="Tokens per segment; null: 3 x source + 10"
     )
     target_prefix: str | None = Field(None, description="What the translation must begin with")
-    glossary: dict[str, str] = Field({}, description="Term to translation; a term that maps to itself is left as it is")
+    glossary: dict[str, str] = Field(
+        default_factory=dict,  # a default would be copied, deeply, for every request
+        description="Term to translation; a term that maps to itself is left as it is",
+        json_schema_extra={"default": {}},
+    )
     log_probs: bool = Field(False, description="Return the log-probability of each token")
     repetition_guard: bool = Field(True, description="Stop a segment that repeats itself, and say so")
     strict: bool = Field(False, description="Refuse (422) instead of returning a translation that lost something")

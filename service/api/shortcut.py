@@ -11,7 +11,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from service.api import native
 from service.api.body import replay
-from service.api.context import record_in, rooms_of
+from service.api.context import header_in, record_in, rooms_of
 from service.api.schemas import TranslateRequest
 from service.api.work import let_in
 
@@ -42,4 +42,4 @@ class Shortcut:
 
 
 def _is_json(scope: Scope) -> bool:
-    return any(name == b"content-type" and value.startswith(b"application/json") for name, value in scope["headers"])
+    return (header_in(scope, b"content-type") or "").startswith("application/json")

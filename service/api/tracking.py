@@ -7,18 +7,18 @@ that was called, so that neither Starlette nor uvicorn prints an exception's mes
 import logging
 import random
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 
-from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from service.api.context import Lifecycle, RequestRecord
+from service.api.context import Lifecycle, RequestRecord, header_in
 from service.api.refusals import Dialect, answer, as_dragoman_error, choose_dialect, outcome_of
 from service.errors import ClientLeft, DragomanError
 from service.logs import ACCESS
 from service.metrics import Metrics, Outcome
 from service.telemetry import Stages, Tracing
 
+Header = tuple[bytes, bytes]
 REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 API_CONTENT_SECURITY_POLICY = "default-src 'none'; frame-ancestors 'none'"
 ALWAYS = ((b"x-content-type-options", b"nosniff"), (b"x-frame-options", b"DENY"), (b"referrer-policy", b"no-referrer"))
@@ -77,34 +77,34 @@ class Tracking:
                 await answer(dialect, known, record.request_id)(scope, receive, send)
 
     def _open_record(self, scope: Scope, dialect: Dialect) -> RequestRecord:
-        headers = Headers(scope=scope)
-        sent_id = headers.get("x-request-id", "")
+        sent_id = header_in(scope, b"x-request-id")
+        usable = sent_id is not None and REQUEST_ID.fullmatch(sent_id)
         return RequestRecord(
-            request_id=sent_id if REQUEST_ID.fullmatch(sent_id) else f"{random.getrandbits(128):032x}",
+            request_id=sent_id if sent_id and usable else f"{random.getrandbits(128):032x}",
             api=dialect.api,
             method=scope["method"],
             address=scope["client"][0] if scope.get("client") else "",
             started_at=self._clock(),
-            trace_parent=headers.get("traceparent"),
+            trace_parent=header_in(scope, b"traceparent"),
         )
 
     def _sender(self, record: RequestRecord, send: Send) -> Send:
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 record.status = message["status"]
-                message["headers"] = [*message.get("headers", ()), *self._headers(message, record)]
+                message["headers"] = self._headers(message.get("headers", ()), record)
             await send(message)
 
         return send_with_headers
 
-    def _headers(self, message: Message, record: RequestRecord) -> Iterator[tuple[bytes, bytes]]:
-        """What every answer says besides its own headers."""
-        said = {name for name, _ in message.get("headers", ())}
-        yield b"x-request-id", record.request_id.encode()
-        yield from ALWAYS
-        yield from (header for header in UNLESS_SAID if header[0] not in said)
+    def _headers(self, own: Sequence[Header], record: RequestRecord) -> list[Header]:
+        """An answer's own headers, and what every answer says besides."""
+        said = dict(own)
+        headers = [*own, (b"x-request-id", record.request_id.encode()), *ALWAYS]
+        headers += [header for header in UNLESS_SAID if header[0] not in said]
         if self._lifecycle.draining:
-            yield b"connection", b"close"
+            headers.append((b"connection", b"close"))
+        return headers
 
     def _close_record(self, scope: Scope, record: RequestRecord) -> None:
         route = scope.get("route")

@@ -5,7 +5,7 @@ Reading a request and writing an answer is each API's own; checking the text, an
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from fastapi import Request
 
@@ -15,8 +15,7 @@ from service.api.limits import Caller
 from service.translation.contract import DoneEvent, StreamEvent, TranslationOptions, TranslationResult
 
 
-@dataclass(frozen=True)
-class Order:
+class Order(NamedTuple):
     """A translation as asked for, in whichever API."""
 
     texts: Sequence[str]
@@ -61,7 +60,7 @@ def note(request: Request, order: Order) -> None:
 
 
 def num_characters(texts: Sequence[str]) -> int:
-    return sum(len(text) for text in texts)
+    return sum(map(len, texts))
 
 
 def _note_result(request: Request, order: Order, result: TranslationResult) -> None:

@@ -5,11 +5,10 @@ its own check; the old one finishes what it has begun; a version that fails leav
 tokenizers are made by whoever builds the catalog. When to look for changes is left to the server.
 """
 
-import contextlib
 import hashlib
 import itertools
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import wait
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -133,14 +132,9 @@ class Catalog(Generic[T]):
         """Every pair that can be translated, and the language in between, if any."""
         return list(self._routes)
 
-    @contextlib.contextmanager
-    def lease(self, source: str, target: str) -> Iterator[tuple[Hop[T], ...]]:
+    def lease(self, source: str, target: str) -> "Lease[T]":
         """The hops from `source` to `target`; their engines run at least until the lease ends."""
-        hops = self._take(source, target)
-        try:
-            yield hops
-        finally:
-            self._give_back(hops)
+        return Lease(self._take(source, target), self._give_back)
 
     def _take(self, source: str, target: str) -> tuple[Hop[T], ...]:
         with self._lock:
@@ -272,6 +266,22 @@ class Catalog(Generic[T]):
         thread.start()
         with self._lock:
             self._retiring = [other for other in self._retiring if other.is_alive()] + [thread]
+
+
+class Lease(Generic[T]):
+    """Hops, and the right to them until it is given back."""
+
+    def __init__(self, hops: tuple[Hop[T], ...], give_back: Callable[[Sequence[Hop[T]]], None]) -> None:
+        self.hops, self._give_back = hops, give_back
+
+    def __enter__(self) -> tuple[Hop[T], ...]:
+        return self.hops
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
+
+    def end(self) -> None:
+        self._give_back(self.hops)
 
 
 def check_golden(bundle: Bundle, tokenizer: Encoder, engine: Engine) -> None:

@@ -12,7 +12,7 @@ from concurrent.futures import Future
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from functools import partial
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from service.bundles.manifest import Bundle
 
@@ -92,8 +92,7 @@ class DecodingOptions:
             raise JobRejected(f"max_new_tokens is {self.max_new_tokens}; it must be at least 1.")
 
 
-@dataclass(frozen=True)
-class Hypothesis:
+class Hypothesis(NamedTuple):
     """One translation: token ids without bos and eos, with a forced prefix."""
 
     ids: tuple[int, ...]
@@ -101,8 +100,7 @@ class Hypothesis:
     log_probs: tuple[float, ...]  # one per generated token, eos too; empty unless the options ask for them
 
 
-@dataclass(frozen=True)
-class DecodingResult:
+class DecodingResult(NamedTuple):
     """The answer to a job, best hypothesis first; none when it ended before its first step."""
 
     hypotheses: tuple[Hypothesis, ...]

@@ -29,14 +29,15 @@ class SharedQueue:
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)  # only to wait and to wake: the lock itself is cheaper to take
         self._accepting = True
         self._draining = True
         self.num_cancelled = 0  # running jobs, ever: a loop that sees another number looks for its own
         self.news = 0  # offers, cancellations and stops, ever: a loop that sees another number interrupts its stride
 
     def offer(self, jobs: Sequence[Job]) -> None:
-        with self._changed:
+        with self._lock:
             if not self._accepting:
                 raise EngineStopped("The engine is stopping and takes no more jobs.")
             self._scheduler.offer(jobs)
@@ -45,7 +46,7 @@ class SharedQueue:
 
     def withdraw(self, job: Job) -> bool:
         """Take a cancelled job out of the queue; False when it runs, or is over."""
-        with self._changed:
+        with self._lock:
             queued = self._scheduler.withdraw(job)
             self.num_cancelled += not queued
             self.news += not queued
@@ -53,7 +54,7 @@ class SharedQueue:
 
     def wait(self, loop: int) -> bool:
         """Until this loop has something to do; False when it never will again."""
-        with self._changed:
+        with self._lock:
             while not self._scheduler.has_queued and not self._scheduler.is_running(loop) and self._accepting:
                 self._changed.wait()
             busy = self._scheduler.has_queued or self._scheduler.is_running(loop)
@@ -62,7 +63,7 @@ class SharedQueue:
     def join(self, loop: int, now: float, turns: Iterable[Turn]) -> Joined:
         """Who joins this loop's batch; learns from the loop's last turns."""
         scheduler = self._scheduler
-        with self._changed:
+        with self._lock:
             for turn in turns:
                 scheduler.note_turn(loop, turn)
             expired, jobs = scheduler.expire(now), scheduler.admit(loop)
@@ -72,20 +73,20 @@ class SharedQueue:
             return Joined(expired, jobs, scheduler.step_limit(loop), scheduler.next_deadline_at, ask_again, self.news)
 
     def retire(self, loop: int, jobs: Iterable[Job]) -> None:
-        with self._changed:
+        with self._lock:
             for job in jobs:
                 self._scheduler.retire(loop, job)
 
     def abandon(self, loop: int) -> list[Job]:
         """Forget what this loop runs; once the engine has stopped, what is queued too."""
-        with self._changed:
+        with self._lock:
             running = self._scheduler.running(loop)
             for job in running:
                 self._scheduler.retire(loop, job)
             return running if self._accepting or self._draining else running + self._scheduler.withdraw_all()
 
     def stop(self, drain: bool) -> None:
-        with self._changed:
+        with self._lock:
             self._accepting = False
             self._draining = drain
             self.news += 1
@@ -93,7 +94,7 @@ class SharedQueue:
 
     def measure(self) -> tuple[int, int, int, float | None]:
         """Queued segments, queued tokens, running segments, tokens per second."""
-        with self._changed:
+        with self._lock:
             scheduler = self._scheduler
             return (
                 scheduler.queued_segments,

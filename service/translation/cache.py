@@ -14,9 +14,9 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Future, InvalidStateError
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from service.engine.job import DecodingOptions, DecodingResult, FinishReason, Hypothesis, Job
 from service.engine.loop import Engine
@@ -26,16 +26,14 @@ LookupResult = Literal["hit", "miss", "shared"]
 _ENTRY_BYTES, _NUMBER_BYTES = 1200, 36
 
 
-@dataclass(frozen=True)
-class SegmentKey:
+class SegmentKey(NamedTuple):
     bundle: str  # its identity: equal only for equal files
     source_ids: tuple[int, ...]
     options: DecodingOptions
     tenant: str  # nobody learns from the speed of an answer what others have asked
 
 
-@dataclass(frozen=True)
-class Order:
+class Order(NamedTuple):
     """A segment as somebody wants it."""
 
     key: SegmentKey
@@ -90,7 +88,7 @@ class ResultStore:
             return
         if key in self._results:
             self.num_bytes -= _num_bytes(key, self._results.pop(key))
-        self._results[key] = replace(result, queue_seconds=0.0, encode_seconds=0.0, decode_seconds=0.0)
+        self._results[key] = result._replace(queue_seconds=0.0, encode_seconds=0.0, decode_seconds=0.0)
         self.num_bytes += size
         while self.num_bytes > self._max_bytes:
             self.num_bytes -= _num_bytes(*self._results.popitem(last=False))

@@ -18,7 +18,7 @@ def check_request(texts: Sequence[str], options: TranslationOptions, limits: Tra
     if not all(term.strip() for term in options.glossary):
         raise InvalidRequest("The glossary has an empty term; leave it out.")
     prefix = options.target_prefix or ""
-    if not all(map(_is_unicode, (*texts, *options.glossary, *options.glossary.values(), prefix))):
+    if not _is_unicode("".join((*texts, *options.glossary, *options.glossary.values(), prefix))):
         raise InvalidRequest("A text holds half of a surrogate pair, which is no character; send valid Unicode.")
 
 

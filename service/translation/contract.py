@@ -4,8 +4,10 @@ The HTTP routes and the command line build the options and read the answers; `tr
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
+from types import MappingProxyType
+from typing import NamedTuple
 
 from service.engine.job import FinishReason
 
@@ -24,14 +26,13 @@ class SegmentWarning(StrEnum):
     PREFIX_CONTINUED = "prefix_continued"  # the translation goes on in the last word of the target prefix
 
 
-@dataclass(frozen=True)
-class TranslationOptions:
+class TranslationOptions(NamedTuple):
     beam_size: int = 1
     length_penalty: float | None = None
     n_best: int = 1
     max_new_tokens: int | None = None
     target_prefix: str | None = None  # begins the first translated segment of each text
-    glossary: Mapping[str, str] = field(default_factory=dict)  # a term that maps to itself is not translated
+    glossary: Mapping[str, str] = MappingProxyType({})  # a term that maps to itself is not translated
     log_probs: bool = False
     repetition_guard: bool = True
     strict: bool = False
@@ -68,8 +69,7 @@ class Detection:
     confidence: float  # 0..1
 
 
-@dataclass(frozen=True)
-class Segment:
+class Segment(NamedTuple):
     source: str
     text: str
     score: float
@@ -80,8 +80,7 @@ class Segment:
     log_probs: tuple[TokenLogProb, ...] | None = None
 
 
-@dataclass(frozen=True)
-class Translation:
+class Translation(NamedTuple):
     text: str
     source: str  # language, also where it was detected
     pivot: str | None
@@ -89,8 +88,7 @@ class Translation:
     detected: Detection | None = None
 
 
-@dataclass(frozen=True)
-class Timings:
+class Timings(NamedTuple):
     """The longest that any segment of the request spent in each stage; cached segments spend nothing."""
 
     queue_seconds: float = 0.0
@@ -98,8 +96,10 @@ class Timings:
     decode_seconds: float = 0.0
 
 
-@dataclass(frozen=True)
-class TranslationResult:
+NO_TIME = Timings()
+
+
+class TranslationResult(NamedTuple):
     translations: tuple[Translation, ...]
     model_name: str
     model_version: str

@@ -5,9 +5,11 @@ what becomes of the translations, by `translator.py`.
 """
 
 import asyncio
+import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from service import errors
 from service.engine.job import (
@@ -21,7 +23,7 @@ from service.engine.job import (
     QueueFull,
 )
 from service.translation.cache import Order, SegmentCache, SegmentKey, Ticket
-from service.translation.contract import Alternative, SegmentWarning, Timings, TokenLogProb, TranslationOptions
+from service.translation.contract import NO_TIME, Alternative, SegmentWarning, Timings, TokenLogProb, TranslationOptions
 from service.translation.placeholders import Chunk, plain_text
 from service.translation.plan import Literal, Plan, Planner, Unit
 
@@ -33,11 +35,12 @@ _BY_SEVERITY = (
     FinishReason.DEADLINE,
     FinishReason.CANCELLED,
 )
+# Nearly all requests ask for the same few: those are checked, and hashed, once.
+_decoding_options = functools.lru_cache(maxsize=256, typed=True)(DecodingOptions)
 _PATIENCE_SECONDS = 0.25  # between attempts to queue a request's later work
 
 
-@dataclass(frozen=True)
-class Outcome:
+class Outcome(NamedTuple):
     """A unit, or several joined, as translated so far; chunks keep the spans for a second hop."""
 
     chunks: tuple[Chunk, ...]
@@ -47,7 +50,7 @@ class Outcome:
     warnings: tuple[SegmentWarning, ...] = ()
     alternatives: tuple[Alternative, ...] = ()
     log_probs: tuple[TokenLogProb, ...] = ()
-    timings: Timings = field(default_factory=Timings)
+    timings: Timings = NO_TIME
 
     @property
     def text(self) -> str:
@@ -61,6 +64,9 @@ class Style:
     final: bool = True  # the last hop: alternatives and log-probabilities are of this one
     prefix: str | None = None
     on_token: Callable[[int, float], None] | None = None
+
+
+PLAIN = Style()
 
 
 @dataclass(eq=False)
@@ -104,27 +110,26 @@ class RequestDecoder:
     def errands(self, planner: Planner, plan: Plan, style: Style) -> list[Errand]:
         """One for each unit; a forced prefix begins the first."""
         units = [part for part in plan if isinstance(part, Unit)]
-        prefixes = itertools.chain([style.prefix], itertools.repeat(None))
-        return [self._errand(planner, unit, style, prefix) for unit, prefix in zip(units, prefixes, strict=False)]
+        return [self._errand(planner, unit, style, None if i else style.prefix) for i, unit in enumerate(units)]
 
     def _errand(self, planner: Planner, unit: Unit, style: Style, prefix: str | None) -> Errand:
         prefix_ids = planner.target_prefix_ids(prefix, unit) if prefix else ()
-        options = self._decoding_options(unit, style, prefix_ids)
+        options = self._decoding_options(bool(unit.spans), style.final, prefix_ids)
         key = SegmentKey(planner.hop.served.identity, unit.source_ids, options, self._tenant)
         return Errand(planner, unit, Order(key, self._request, self.num_tokens, self._deadline_at, style.on_token))
 
-    def _decoding_options(self, unit: Unit, style: Style, prefix_ids: tuple[int, ...]) -> DecodingOptions:
+    def _decoding_options(self, has_spans: bool, final: bool, prefix_ids: tuple[int, ...]) -> DecodingOptions:
         options = self._options
         # Of a beam the first hypothesis that kept all spans is taken: see them all, and which of them ended.
-        choose = bool(unit.spans) and options.beam_size > 1
-        return DecodingOptions(
-            beam_size=options.beam_size,
-            n_best=options.beam_size if choose else options.n_best if style.final else 1,
-            length_penalty=options.length_penalty,
-            max_new_tokens=options.max_new_tokens,
-            prefix_ids=prefix_ids,
-            repetition_guard=options.repetition_guard,
-            log_probs=choose or (style.final and options.log_probs),
+        choose = has_spans and options.beam_size > 1
+        return _decoding_options(
+            options.beam_size,
+            options.beam_size if choose else options.n_best if final else 1,
+            options.length_penalty,
+            options.max_new_tokens,
+            prefix_ids,
+            options.repetition_guard,
+            choose or (final and options.log_probs),
         )
 
     # Boarding
@@ -204,7 +209,7 @@ class RequestDecoder:
         warnings = (*retried.warnings, SegmentWarning.PLACEHOLDER_RETRIED)
         if style.final and self._options.n_best > 1:
             warnings += (SegmentWarning.ALTERNATIVES_DROPPED,)
-        return replace(retried, warnings=warnings, timings=_in_turn(lost.timings, retried.timings))
+        return retried._replace(warnings=warnings, timings=_in_turn(lost.timings, retried.timings))
 
     def _read(self, errand: Errand, result: DecodingResult, style: Style) -> Outcome:
         timings = Timings(result.queue_seconds, result.encode_seconds, result.decode_seconds)
@@ -212,7 +217,7 @@ class RequestDecoder:
             lost = (SegmentWarning.PLACEHOLDER_LOST,) if errand.unit.spans else ()
             return Outcome((), finish_reason=result.finish_reason, warnings=lost, timings=timings)
         found = [_Found(each, *errand.planner.read(errand.unit, each.ids)) for each in result.hypotheses]
-        best = next((each for each in found if each.kept), found[0])
+        best = found[0] if found[0].kept else next((each for each in found if each.kept), found[0])
         reason = result.finish_reason
         if best is not found[0] and reason is FinishReason.EOS and not best.ended:
             reason = FinishReason.LENGTH  # it kept its spans, but did not end
@@ -224,14 +229,13 @@ class RequestDecoder:
             reason,
             len(best.hypothesis.ids) + (reason is FinishReason.EOS),
             tuple(_warnings(best.kept, enough=len(others) >= wanted)),
-            tuple(Alternative(plain_text(each.chunks), each.hypothesis.score) for each in others[:wanted]),
+            tuple([Alternative(plain_text(each.chunks), each.hypothesis.score) for each in others[:wanted]]),
             _log_probs(errand, best.hypothesis) if style.final and self._options.log_probs else (),
             timings,
         )
 
 
-@dataclass(frozen=True)
-class _Found:
+class _Found(NamedTuple):
     """A hypothesis, read."""
 
     hypothesis: Hypothesis
@@ -263,8 +267,7 @@ def worse(one: FinishReason, other: FinishReason) -> FinishReason:
 
 def joined(first: Outcome, then: Outcome) -> Outcome:
     """One hop after another: the text is the second's, the trouble is that of both."""
-    return replace(
-        then,
+    return then._replace(
         finish_reason=worse(first.finish_reason, then.finish_reason),
         warnings=tuple(dict.fromkeys((*first.warnings, *then.warnings))),
         timings=_in_turn(first.timings, then.timings),
@@ -273,10 +276,10 @@ def joined(first: Outcome, then: Outcome) -> Outcome:
 
 def _assembled(plan: Plan, outcomes: Sequence[Outcome]) -> Outcome:
     """Units beside each other, with the literals between them."""
-    rest = iter(outcomes)
-    chunks = [(part.chunk,) if isinstance(part, Literal) else next(rest).chunks for part in plan]
     if len(plan) == len(outcomes) == 1:
         return outcomes[0]
+    rest = iter(outcomes)
+    chunks = [(part.chunk,) if isinstance(part, Literal) else next(rest).chunks for part in plan]
     num_tokens = sum(outcome.num_tokens for outcome in outcomes)
     reason = FinishReason.EOS
     for outcome in outcomes:
@@ -295,12 +298,7 @@ def _assembled(plan: Plan, outcomes: Sequence[Outcome]) -> Outcome:
 
 def longest(timings: Iterable[Timings]) -> Timings:
     """Of work done side by side: the longest of each stage."""
-    together = [Timings(), *timings]
-    return Timings(
-        max(each.queue_seconds for each in together),
-        max(each.encode_seconds for each in together),
-        max(each.decode_seconds for each in together),
-    )
+    return Timings(*map(max, zip(NO_TIME, *timings, strict=True)))
 
 
 def _in_turn(first: Timings, then: Timings) -> Timings:

@@ -159,7 +159,7 @@ class Explanations:
         self, text: str, source: str, target: str, options: ExplainOptions, tenant: str = ""
     ) -> Explained:
         translation = TranslationOptions(beam_size=options.beam_size, n_best=options.beam_size)
-        async with self._translator.work([text], source, target, translation, tenant) as work:
+        with await self._translator.begin([text], source, target, translation, tenant) as work:
             planned = work.texts[0]
             planner, unit = _find(planned, options)
             decoded = _choose(planner, unit, await self._decode(planner, unit, options))

@@ -27,7 +27,8 @@ def find_spans(
     text: str, glossary: Glossary = NO_GLOSSARY, known_characters: frozenset[str] | None = None
 ) -> tuple[Span, ...]:
     """Everything to take out of `text`, in order, without overlaps; of equal extent the glossary's term wins."""
-    spans = without_overlaps([*glossary.spans(text), *pattern_spans(text)])
+    found = [*glossary.spans(text), *pattern_spans(text)]
+    spans = without_overlaps(found) if found else ()
     if known_characters is None or known_characters >= set(text):
         return spans
     return without_overlaps([*spans, *_unknown_spans(text, spans, known_characters)])
@@ -55,6 +56,8 @@ def _unknown_spans(text: str, taken: Sequence[Span], known: frozenset[str]) -> I
 
 def chunks_of(text: str, start: int, end: int, spans: Sequence[Span]) -> tuple[Chunk, ...]:
     """The range as text and spans in turn; empty text is left out. No span runs across either end."""
+    if not spans:
+        return (text[start:end],) if start < end else ()
     chunks: list[Chunk] = []
     first, last = (bisect.bisect_left(spans, position, key=lambda span: span.start) for position in (start, end))
     for span in spans[first:last]:
@@ -65,11 +68,13 @@ def chunks_of(text: str, start: int, end: int, spans: Sequence[Span]) -> tuple[C
 
 def spans_of(chunks: Sequence[Chunk]) -> tuple[Span, ...]:
     """The spans in order: the placeholder's number is the span's index here."""
-    return tuple(chunk for chunk in chunks if isinstance(chunk, Span))
+    return tuple([chunk for chunk in chunks if isinstance(chunk, Span)])
 
 
 def numbered(chunks: Sequence[Chunk]) -> list[Part]:
     """Chunks as the tokenizer takes them: a placeholder's number instead of each span."""
+    if len(chunks) == 1 and isinstance(chunks[0], str):  # as most are
+        return [chunks[0]]
     number = itertools.count()
     return [next(number) if isinstance(chunk, Span) else chunk for chunk in chunks]
 
@@ -93,7 +98,7 @@ def put_back(parts: Sequence[Part], chunks: Sequence[Chunk]) -> tuple[Chunk, ...
 
 
 def plain_text(chunks: Sequence[Chunk]) -> str:
-    return "".join(chunk.text if isinstance(chunk, Span) else chunk for chunk in chunks)
+    return "".join([chunk.text if isinstance(chunk, Span) else chunk for chunk in chunks])
 
 
 class _Neighbours:

@@ -10,6 +10,7 @@ the unit is decoded again in pieces: the text between the spans by itself, the s
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from service.bundles.catalog import Hop
 from service.translation.contract import SegmentWarning
@@ -42,24 +43,19 @@ class Literal:
     chunk: Chunk
 
 
-@dataclass(frozen=True)
-class Unit:
+class Unit(NamedTuple):
     """One decode of one hop."""
 
     chunks: tuple[Chunk, ...]
+    spans: tuple[Span, ...]  # among the chunks
     source_ids: tuple[int, ...]
     as_text: bool  # spans went as text, because the bundle has no placeholders
-
-    @property
-    def spans(self) -> tuple[Span, ...]:
-        return spans_of(self.chunks)
 
 
 Plan = tuple[Literal | Unit, ...]
 
 
-@dataclass(frozen=True)
-class SegmentPlan:
+class SegmentPlan(NamedTuple):
     parts: Plan
     warnings: tuple[SegmentWarning, ...] = ()
 
@@ -68,8 +64,7 @@ class SegmentPlan:
         return [part for part in self.parts if isinstance(part, Unit)]
 
 
-@dataclass(frozen=True)
-class TextPlan:
+class TextPlan(NamedTuple):
     split: SplitText
     segments: tuple[SegmentPlan, ...]
 
@@ -92,7 +87,7 @@ class Planner:
     def _segment_plan(self, text: str, segment: SourceSegment, spans: Sequence[Span]) -> SegmentPlan:
         chunks = chunks_of(text, segment.start, segment.end, spans)
         warnings = [SegmentWarning.SENTENCE_SPLIT] if segment.cut else []
-        if any(span.kind is SpanKind.UNKNOWN for span in spans_of(chunks)):
+        if spans and any(span.kind is SpanKind.UNKNOWN for span in spans_of(chunks)):
             warnings.append(SegmentWarning.UNKNOWN_COPIED)
         return SegmentPlan(self.segment(chunks), tuple(warnings))
 
@@ -106,10 +101,10 @@ class Planner:
         """How to translate a segment that fits."""
         if not any(isinstance(chunk, str) and _has_letter(chunk) for chunk in chunks):
             return tuple(Literal(chunk) for chunk in chunks)
-        spans = spans_of(chunks)
-        if spans and not self.tokenizer.num_placeholders and any(map(self._is_unknown, spans)):
+        unit = self._unit(tuple(chunks))
+        if unit.spans and unit.as_text and any(map(self._is_unknown, unit.spans)):
             return self.pieces(chunks)
-        return (self._unit(tuple(chunks)),)
+        return (unit,)
 
     def pieces(self, chunks: Sequence[Chunk]) -> Plan:
         """How to translate a segment so that no span can be lost: only the text between them goes to the model."""
@@ -163,7 +158,7 @@ class Planner:
     def _unit(self, chunks: tuple[Chunk, ...]) -> Unit:
         as_text = not self.tokenizer.num_placeholders
         ids = self.tokenizer.encode(self._encodable(chunks))
-        return Unit(chunks, (*self._prefix_ids, *ids, self._eos_id), as_text)
+        return Unit(chunks, spans_of(chunks), (*self._prefix_ids, *ids, self._eos_id), as_text)
 
     def _encodable(self, chunks: Sequence[Chunk]) -> list[Part]:
         source = self.hop.pair.source
@@ -178,14 +173,15 @@ class Planner:
         return len(ids) == 1 and self.tokenizer.decode(ids) == word  # `unk` is one token, too
 
     def _fits(self, chunks: Sequence[Chunk]) -> bool:
-        num_spans = len(spans_of(chunks))
-        if self.tokenizer.num_placeholders and num_spans > self.tokenizer.num_placeholders:
+        spans, placeholders = spans_of(chunks), self.tokenizer.num_placeholders
+        if placeholders and len(spans) > placeholders:
             return False
-        parts = self._encodable(chunks)
-        # A token stands for at least one byte; most segments need no look at their tokens.
-        if num_spans + 1 + sum(len(part.encode()) for part in parts if isinstance(part, str)) <= self._max_tokens:
+        # A token stands for at least one byte; most segments need no look at their tokens. Reading words as they are
+        # written today changes no length.
+        text = plain_text([chunk for chunk in chunks if isinstance(chunk, str)] if placeholders else chunks)
+        if len(spans) + 1 + len(text.encode()) <= self._max_tokens:
             return True
-        return len(self.tokenizer.encode(parts)) <= self._max_tokens
+        return len(self.tokenizer.encode(self._encodable(chunks))) <= self._max_tokens
 
     def _is_unknown(self, span: Span) -> bool:
         return not self.tokenizer.known_characters.issuperset(span.text)

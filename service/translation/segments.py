@@ -11,10 +11,11 @@ import itertools
 import re
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import sentencex
 
+from service.translation.normalization import CLEANED
 from service.translation.patterns import Span, SpanKind
 
 # Line breaks of every kind, tabs, runs of spaces and bars that lay out columns: no sentence runs across them.
@@ -22,7 +23,6 @@ _HARD_BREAK = re.compile("(?:[\n\r\v\f\x1c-\x1f\x85\u2028\u2029\t]|[ \u00a0]{3,}
 _BULLET = re.compile(r"(?:[-*+•‣◦▪▫●○–—>#|]{1,6}|\[[ xX]\]|\(?(?:\d{1,3}|[a-zA-Z]|[ivxIVX]{1,5})\)|\d{1,3}[.:])(?=\s)")
 _CLAUSE_END = re.compile(r"[,;:)\]…—–](?=\s)|[，、；：。！？]")
 _WORD_END = re.compile(r"\S(?=\s)")
-_INVISIBLE = "\ufeff\u200b\u2060\u00ad"  # at the edge of a segment these are layout, as spaces are
 _EDGE_KINDS = frozenset({SpanKind.EMOJI, SpanKind.CONTROL, SpanKind.BREAK})
 _BLANK_ENTITY = re.compile(r"&(?:nbsp|ensp|emsp|thinsp|bull|middot|shy|#160|#xa0);", re.IGNORECASE)
 _TAG_NAME = re.compile(r"</?([\w:.-]+)")
@@ -31,15 +31,13 @@ Range = tuple[int, int]
 Fits = Callable[[int, int], bool]
 
 
-@dataclass(frozen=True)
-class SourceSegment:
+class SourceSegment(NamedTuple):
     start: int
     end: int
     cut: bool  # a part of a sentence that was too long for the model
 
 
-@dataclass(frozen=True)
-class SplitText:
+class SplitText(NamedTuple):
     text: str
     segments: tuple[SourceSegment, ...]
 
@@ -107,8 +105,8 @@ class _Splitter:
         start, end = line
         masked = self.masked[start:end]
         pieces = sentencex.segment(self.language, masked) if masked else []
-        if "".join(pieces) != masked:
-            pieces = [masked]  # whatever the library does, no character may be lost
+        if len(pieces) < 2 or "".join(pieces) != masked:  # whatever the library does, no character may be lost
+            return iter([line])
         ends = itertools.accumulate((len(piece) for piece in pieces), initial=start)
         bounds = [position for position in ends if not self._inside_span(position)]
         assert (bounds[0], bounds[-1]) == (start, end)
@@ -121,7 +119,7 @@ class _Splitter:
                 start += 1
             while start < end and self._is_blank(end - 1):
                 end -= 1
-            trimmed = self._without_edge_spans(start, end)
+            trimmed = self._without_edge_spans(start, end) if self.spans else (start, end)
             if trimmed == (start, end):
                 return trimmed
             start, end = trimmed
@@ -142,7 +140,7 @@ class _Splitter:
     def _has_words(self, start: int, end: int) -> bool:
         """Without a letter there is nothing to translate, except where a span is itself a translation."""
         position = start
-        for span in self._spans_in(start, end):
+        for span in self._spans_in(start, end) if self.spans else ():
             if span.kind in (SpanKind.GLOSSARY, SpanKind.UNKNOWN) or _has_letter(self.text[position : span.start]):
                 return True
             position = span.end
@@ -185,8 +183,8 @@ class _Splitter:
         return "\u200d" in (before, after) or unicodedata.category(after).startswith("M")
 
     def _is_blank(self, position: int) -> bool:
-        character = self.text[position]
-        return (character.isspace() or character in _INVISIBLE) and not self._covered(position)
+        """What goes to no model as it is, spaces and layout hints, is layout at the edge of a segment."""
+        return self.text[position] in CLEANED and not self._covered(position)
 
     def _spans_in(self, start: int, end: int) -> Sequence[Span]:
         return self.spans[bisect.bisect_left(self.starts, start) : bisect.bisect_left(self.starts, end)]
@@ -203,6 +201,8 @@ class _Splitter:
 
 def _mask(text: str, spans: Sequence[Span]) -> str:
     """The text with digits for spans, so that the points of an address end no sentence; blocks become line breaks."""
+    if not spans:
+        return text
     parts, position = [], 0
     for span in spans:
         filler = "\n" if span.kind is SpanKind.BREAK else "0"

@@ -120,8 +120,8 @@ def _known(pieces: Iterable[str]) -> frozenset[str]:
     return frozenset(characters | capitals | set(_ORDINALS)) | CLEANED
 
 
-def _decode(vocabulary: Vocabulary, ids: Sequence[int]) -> str:
-    return b"".join(map(vocabulary.piece_bytes, ids)).decode("utf-8", "replace").strip()
+def _decode(pieces: Iterable[bytes]) -> str:
+    return b"".join(pieces).decode("utf-8", "replace").strip()
 
 
 def _decode_parts(vocabulary: Vocabulary, ids: Sequence[int], numbers: Mapping[int, int]) -> list[str | int]:
@@ -167,7 +167,7 @@ class SentencePieceTokenizer:
     encode_target = encode
 
     def decode(self, ids: Sequence[int]) -> str:
-        return _decode(self, ids)
+        return _decode(map(self._pieces.__getitem__, ids))
 
     def decode_parts(self, ids: Sequence[int]) -> list[str | int]:
         return _decode_parts(self, ids, self._numbers)
@@ -216,7 +216,7 @@ class MarianTokenizer:
         return self._encode(self._target, parts)
 
     def decode(self, ids: Sequence[int]) -> str:
-        return _decode(self, ids)
+        return _decode(map(self.piece_bytes, ids))
 
     def decode_parts(self, ids: Sequence[int]) -> list[str | int]:
         return _decode_parts(self, ids, {})

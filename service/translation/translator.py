@@ -5,15 +5,13 @@ and puts the answer together. How a segment is decoded is left to `decoding.py`;
 """
 
 import asyncio
-import contextlib
 import functools
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Sequence
-from contextlib import ExitStack
+from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from typing import TypeVar
 
 from service import errors
-from service.bundles.catalog import Catalog, NoRouteError
+from service.bundles.catalog import Catalog, Lease, NoRouteError
 from service.translation.cache import SegmentCache
 from service.translation.checks import check_request
 from service.translation.contract import (
@@ -34,7 +32,7 @@ from service.translation.contract import (
     TranslationResult,
 )
 from service.translation.decoding import RequestDecoder
-from service.translation.glossary import Glossary
+from service.translation.glossary import NO_GLOSSARY, Glossary
 from service.translation.language import Detector
 from service.translation.plan import Planner, TextPlan
 from service.translation.segments import SplitText
@@ -84,7 +82,7 @@ class Translator:
         self, texts: Sequence[str], source: str, target: str, options: TranslationOptions, tenant: str = ""
     ) -> TranslationResult:
         """Translate every text; cancelling the task cancels its jobs."""
-        async with self.work(texts, source, target, options, tenant) as work:
+        with await self.begin(texts, source, target, options, tenant) as work:
             return work.result(await work.segments())
 
     async def stream(
@@ -95,7 +93,7 @@ class Translator:
         A segment's tokens come as they are decoded where nothing can take them back: greedy, no placeholders, one unit
         of the last hop. Other segments come whole.
         """
-        async with self.work([text], source, target, options, tenant) as work:
+        with await self.begin([text], source, target, options, tenant) as work:
             split = work.texts[0].plan.split
             sinks = [TokenSink() for _ in split.segments]
             segments: list[Segment] = []
@@ -119,25 +117,25 @@ class Translator:
 
     # Getting ready
 
-    @contextlib.asynccontextmanager
-    async def work(
+    async def begin(
         self, texts: Sequence[str], source: str, target: str, options: TranslationOptions, tenant: str
-    ) -> AsyncIterator[Work]:
+    ) -> Work:
         """A request that was checked and planned, with the engines it needs; nothing is decoded yet."""
         check_request(texts, options, self._limits)
         timeouts = [t for t in (options.timeout_seconds, self._limits.default_timeout_seconds) if t is not None]
         deadline_at = self._clock() + min(timeouts) if timeouts else None
         size = sum(map(len, texts))
-        with ExitStack() as leases:
-            sources = await self._sources(texts, source, target, size)
-            ways = {language: self._way(language, target, leases) for language in dict.fromkeys(s for s, _ in sources)}
+        sources = await self._sources(texts, source, target, size)
+        leases: list[Lease[Tokenizer]] = []
+        try:
+            ways = {language: self._way(language, target, leases) for language in dict(sources)}
             planned = await _off_loop(lambda: _plan(texts, sources, ways, options), size > _INLINE_CHARACTERS)
-            decoder = RequestDecoder(self._cache, self._clock, options, tenant, deadline_at)
-            work = Work(planned, decoder, options)
-            try:
-                yield work
-            finally:
-                work.close()
+        except BaseException:
+            for lease in leases:
+                lease.end()
+            raise
+        decoder = RequestDecoder(self._cache, self._clock, options, tenant, deadline_at)
+        return Work(planned, decoder, options, leases)
 
     async def _sources(
         self, texts: Sequence[str], source: str, target: str, size: int
@@ -153,14 +151,14 @@ class Translator:
         work = functools.partial(_detected, self._detector, texts, candidates, sources, target)
         return [(detection.language, detection) for detection in await _off_loop(work, away)]
 
-    def _way(self, source: str, target: str, leases: ExitStack) -> tuple[Planner, ...]:
+    def _way(self, source: str, target: str, leases: list[Lease[Tokenizer]]) -> tuple[Planner, ...]:
         if source == target and any(source in route[:2] for route in self._catalog.routes()):
             return ()
         try:
-            hops = leases.enter_context(self._catalog.lease(source, target))
+            leases.append(self._catalog.lease(source, target))
         except NoRouteError as error:
             raise self._no_way() from error
-        return tuple(map(Planner, hops))
+        return tuple(map(Planner, leases[-1].hops))
 
     def _no_way(self) -> errors.DragomanError:
         if not self._catalog.routes():
@@ -192,7 +190,7 @@ def _plan(
     ways: dict[str, tuple[Planner, ...]],
     options: TranslationOptions,
 ) -> list[TextWork]:
-    glossary = Glossary(options.glossary)
+    glossary = Glossary(options.glossary) if options.glossary else NO_GLOSSARY
     planned = []
     for text, (language, detected) in zip(texts, sources, strict=True):
         way = ways[language]

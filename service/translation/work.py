@@ -4,10 +4,10 @@ Made by `translator.py`, which has checked the request and planned its texts; de
 """
 
 import asyncio
-import functools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple, Self
 
+from service.bundles.catalog import Lease
 from service.engine.job import FinishReason
 from service.errors import DeadlineExceeded, StrictRefusal
 from service.translation.contract import (
@@ -19,15 +19,15 @@ from service.translation.contract import (
     TranslationOptions,
     TranslationResult,
 )
-from service.translation.decoding import Errand, Outcome, RequestDecoder, Style, joined, longest
+from service.translation.decoding import PLAIN, Errand, Outcome, RequestDecoder, Style, joined, longest
 from service.translation.plan import Plan, Planner, TextPlan, Unit
 from service.translation.streaming import TokenSink
+from service.translation.tokenizer import Tokenizer
 
 _INLINE_SEGMENTS = 50  # queued upon the event loop; more would make other requests wait
 
 
-@dataclass(frozen=True)
-class TextWork:
+class TextWork(NamedTuple):
     """A text on its way; without planners it is in the target language already."""
 
     source: str
@@ -39,19 +39,33 @@ class TextWork:
     def pivot(self) -> str | None:
         return self.planners[0].hop.pair.target if len(self.planners) > 1 else None
 
-    @functools.cached_property
+    @property
     def prefixed(self) -> int | None:
         """The segment that a target prefix begins: the first that goes to the model."""
         return next((index for index, segment in enumerate(self.plan.segments) if segment.units), None)
 
 
 class Work:
-    def __init__(self, texts: Sequence[TextWork], decoder: RequestDecoder, options: TranslationOptions) -> None:
+    """Ends with the `with` that it stands in: then nothing of it is under way, and its engines may go."""
+
+    def __init__(
+        self,
+        texts: Sequence[TextWork],
+        decoder: RequestDecoder,
+        options: TranslationOptions,
+        leases: Sequence[Lease[Tokenizer]],
+    ) -> None:
         self.texts = texts
-        self._decoder, self._options = decoder, options
+        self._decoder, self._options, self._leases = decoder, options, leases
         self._prefix = (options.target_prefix or "").strip() or None
         self._tasks: list[asyncio.Task[Segment]] = []
         self._timings: list[Timings] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     async def segments(self) -> list[list[Segment]]:
         """Queue everything or nothing, and wait for all of it."""
@@ -80,7 +94,7 @@ class Work:
 
     def _queue(self, sinks: Sequence[TokenSink]) -> list[list[list[Errand]]]:
         units = [unit for text in self.texts for segment in text.plan.segments for unit in segment.units]
-        self._decoder.num_tokens = sum(len(unit.source_ids) for unit in units)
+        self._decoder.num_tokens = sum([len(unit.source_ids) for unit in units])
         errands = [[self._errands(text, i, sinks) for i in range(len(text.plan.segments))] for text in self.texts]
         self._decoder.board([errand for of_text in errands for of_segment in of_text for errand in of_segment])
         return errands
@@ -91,6 +105,8 @@ class Work:
             task.cancel()
             task.add_done_callback(_look_at)
         self._decoder.close()
+        for lease in self._leases:
+            lease.end()
 
     # Segments
 
@@ -101,12 +117,12 @@ class Work:
     def _style(self, text: TextWork, index: int, hop: int, parts: Plan, sinks: Sequence[TokenSink]) -> Style:
         if hop < len(text.planners) - 1:
             return Style(final=False)
+        prefix = self._prefix if self._prefix and index == text.prefixed else None
+        if prefix is None and not sinks:
+            return PLAIN
         streams = bool(sinks) and self._options.beam_size == 1 and _is_plain(parts)
-        return Style(
-            final=True,
-            prefix=self._prefix if index == text.prefixed else None,
-            on_token=sinks[index].listener(text.planners[hop].tokenizer.stream()) if streams else None,
-        )
+        listener = sinks[index].listener(text.planners[hop].tokenizer.stream()) if streams else None
+        return Style(final=True, prefix=prefix, on_token=listener)
 
     async def _segment(
         self, text: TextWork, index: int, sinks: Sequence[TokenSink], errands: Sequence[Errand]
@@ -127,7 +143,7 @@ class Work:
         warnings = (*text.plan.segments[index].warnings, *outcome.warnings)
         if not outcome.text.strip() and outcome.finish_reason is FinishReason.EOS:
             warnings += (SegmentWarning.EMPTY_TRANSLATION,)
-        if index == text.prefixed and self._prefix and _continues(self._prefix, outcome.text):
+        if self._prefix and index == text.prefixed and _continues(self._prefix, outcome.text):
             warnings += (SegmentWarning.PREFIX_CONTINUED,)
         return Segment(
             source=text.plan.split.source(index),
@@ -145,14 +161,14 @@ class Work:
     def result(self, segments: Sequence[Sequence[Segment]]) -> TranslationResult:
         """Raises DeadlineExceeded when time ran out before anything was decoded."""
         every = [segment for of_text in segments for segment in of_text]
-        late = any(segment.finish_reason is FinishReason.DEADLINE for segment in every)
+        late = [segment for segment in every if segment.finish_reason is FinishReason.DEADLINE]
         if late and not any(segment.num_tokens for segment in every):
             raise DeadlineExceeded("The request's time ran out before its translation began; allow more, or try later.")
-        served = dict.fromkeys(planner.hop.served for text in self.texts for planner in text.planners)
+        served = dict.fromkeys([planner.hop.served for text in self.texts for planner in text.planners])
         return TranslationResult(
-            tuple(_translation(text, of_text) for text, of_text in zip(self.texts, segments, strict=True)),
-            "+".join(each.bundle.name for each in served),
-            "+".join(each.bundle.version for each in served),
+            tuple([_translation(text, of_text) for text, of_text in zip(self.texts, segments, strict=True)]),
+            "+".join([each.bundle.name for each in served]),
+            "+".join([each.bundle.version for each in served]),
             longest(self._timings),
         )
 
