@@ -8,8 +8,8 @@ tokenizers are made by whoever builds the catalog. When to look for changes is l
 import hashlib
 import itertools
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import wait
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
@@ -294,13 +294,14 @@ def check_golden(bundle: Bundle, tokenizer: Encoder, engine: Engine) -> None:
     options = DecodingOptions(log_probs=True)
     jobs = [Job(golden.source_ids, options) for golden in goldens]
     futures = engine.submit_all(jobs)  # at once: an empty queue takes whatever comes, however short it is
-    _, late = wait(futures, GOLDEN_SECONDS)
-    if late:
-        raise BundleError(
-            f"bundle {bundle.path} needs over {GOLDEN_SECONDS:.0f} s for its golden sentences: not served"
-        )
+    late_at = time.monotonic() + GOLDEN_SECONDS
     for number, (golden, future) in enumerate(zip(goldens, futures, strict=True), 1):
-        error = future.exception()
+        try:
+            error = future.exception(max(0.0, late_at - time.monotonic()))
+        except TimeoutError:
+            raise BundleError(
+                f"bundle {bundle.path} needs over {GOLDEN_SECONDS:.0f} s for its golden sentences: not served"
+            ) from None
         if error is not None:
             raise BundleError(f"bundle {bundle.path} failed on golden sentence {number}: {error}") from error
         _check_result(bundle, number, golden, future.result())

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Hashable, Sequence
-from concurrent.futures import Future
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from functools import partial
 from typing import Literal, NamedTuple
 
 from service.bundles.manifest import Bundle
+from service.engine.promise import Promise
 
 
 class FinishReason(StrEnum):
@@ -116,7 +116,7 @@ class Job:
 
     `request` is the fair-share key: jobs of one request share one turn. `on_token(id, log_prob)` is called on the
     decode thread for each token as it is chosen, eos excepted (greedy only: a beam has no token until it ends).
-    Cancelling `future`, as `asyncio.wrap_future` does when its task is cancelled, cancels the job.
+    Cancelling `future` cancels the job.
     """
 
     def __init__(
@@ -133,7 +133,7 @@ class Job:
         self.request: Hashable = object() if request is None else request
         self.deadline_at = deadline_at
         self.on_token = on_token if self.options.beam_size == 1 else None
-        self.future: Future[DecodingResult] = Future()
+        self.future: Promise[DecodingResult] = Promise()
         self.future.add_done_callback(partial(_cancel_with_future, weakref.ref(self)))  # no cycle: memory stays flat
         self.cancelled = False
         # Written by the engine.
@@ -151,7 +151,7 @@ class Job:
             self.withdraw(self)
 
 
-def _cancel_with_future(reference: weakref.ref[Job], future: Future[DecodingResult]) -> None:
+def _cancel_with_future(reference: weakref.ref[Job], future: Promise[DecodingResult]) -> None:
     job = reference()
     if job is not None and future.cancelled():
         job.cancel()

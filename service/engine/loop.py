@@ -11,7 +11,6 @@ import math
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,6 +25,7 @@ from service.engine.job import (
     JobRejected,
     max_new_tokens_of,
 )
+from service.engine.promise import Promise
 from service.engine.queue import Joined, SharedQueue
 from service.engine.rows import Ints
 from service.engine.scheduler import EngineSettings, Scheduler, Turn, like_lengths
@@ -96,11 +96,11 @@ class Engine:
             self._threads.append(thread)
             thread.start()
 
-    def submit(self, job: Job) -> Future[DecodingResult]:
+    def submit(self, job: Job) -> Promise[DecodingResult]:
         """Queue a job. Raises QueueFull, JobRejected or EngineStopped; all else comes through the future."""
         return self.submit_all([job])[0]
 
-    def submit_all(self, jobs: Sequence[Job]) -> list[Future[DecodingResult]]:
+    def submit_all(self, jobs: Sequence[Job]) -> list[Promise[DecodingResult]]:
         """Queue all of the jobs or none of them."""
         if not jobs:
             return []
@@ -353,7 +353,7 @@ class DecodeLoop:
         with self._state:
             self._search.clear()
         for job in self._queue.abandon(self._number):
-            _fail(job, error)
+            job.future.set_exception(error)
         try:
             self._runner.keep(np.zeros(0, np.int64))
         except Exception:
@@ -379,15 +379,8 @@ def _stream(job: Job, tokens: list[tuple[int, float]]) -> None:
             job.on_token(token, log_prob)
     except Exception as error:
         # The listener's fault: its job fails, and leaves at the next step; the others go on.
-        _fail(job, error)
-        job.cancel()
-
-
-def _fail(job: Job, error: Exception) -> None:
-    try:
         job.future.set_exception(error)
-    except InvalidStateError:
-        _acknowledge_cancellation(job)
+        job.cancel()
 
 
 def _resolve(job: Job, reason: FinishReason, outcome: Outcome | None, now: float, observer: Observer) -> None:
@@ -409,13 +402,4 @@ def _resolve(job: Job, reason: FinishReason, outcome: Outcome | None, now: float
             observer.cancelled()
     except Exception:
         log.exception("The observer failed; the job is answered all the same.")
-    try:
-        job.future.set_result(result)
-    except InvalidStateError:
-        _acknowledge_cancellation(job)
-
-
-def _acknowledge_cancellation(job: Job) -> None:
-    """Whoever waits on a future that its owner cancelled is told so."""
-    if job.future.cancelled():
-        job.future.set_running_or_notify_cancel()
+    job.future.set_result(result)

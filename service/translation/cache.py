@@ -9,17 +9,16 @@ resolved after it is released. Listeners of a stream are called under it, so tha
 order; they must only hand the token over.
 """
 
-import contextlib
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
-from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Literal, NamedTuple
 
 from service.engine.job import DecodingOptions, DecodingResult, FinishReason, Hypothesis, Job
 from service.engine.loop import Engine
+from service.engine.promise import Promise
 
 LookupResult = Literal["hit", "miss", "shared"]
 # What Python keeps for an entry and for each number in it: measured roughly, and rounded up.
@@ -48,7 +47,7 @@ class Ticket:
     """One waiter's share in a decode; cancelling `future` gives it up."""
 
     order: Order
-    future: Future[DecodingResult] = field(default_factory=Future)
+    future: Promise[DecodingResult] = field(default_factory=Promise)
     flight: "_Flight | None" = None  # while it waits
 
 
@@ -251,7 +250,7 @@ class SegmentCache:
     def _await_landing(self, flight: _Flight, job: Job) -> None:
         job.future.add_done_callback(partial(self._landed, flight, job))
 
-    def _landed(self, flight: _Flight, job: Job, future: Future[DecodingResult]) -> None:
+    def _landed(self, flight: _Flight, job: Job, future: Promise[DecodingResult]) -> None:
         error = future.exception() if not future.cancelled() else None
         result = future.result() if error is None and not future.cancelled() else None
         with self._lock:
@@ -297,7 +296,7 @@ class SegmentCache:
         for ticket in tickets:
             _resolve(ticket, None, error)
 
-    def _future_done(self, ticket: Ticket, future: Future[DecodingResult]) -> None:
+    def _future_done(self, ticket: Ticket, future: Promise[DecodingResult]) -> None:
         if future.cancelled():
             self.leave(ticket)
 
@@ -331,10 +330,9 @@ def _result_so_far(flight: _Flight) -> DecodingResult:
 
 
 def _resolve(ticket: Ticket, result: DecodingResult | None, error: BaseException | None = None) -> None:
-    with contextlib.suppress(InvalidStateError):  # its waiter has left meanwhile
-        if result is not None:
-            ticket.future.set_result(result)
-        elif error is not None:
-            ticket.future.set_exception(error)
-        else:
-            ticket.future.cancel()
+    if result is not None:
+        ticket.future.set_result(result)
+    elif error is not None:
+        ticket.future.set_exception(error)
+    else:
+        ticket.future.cancel()

@@ -22,6 +22,7 @@ from service.engine.job import (
     JobRejected,
     QueueFull,
 )
+from service.translation.arrival import arrival
 from service.translation.cache import Order, SegmentCache, SegmentKey, Ticket
 from service.translation.contract import NO_TIME, Alternative, SegmentWarning, Timings, TokenLogProb, TranslationOptions
 from service.translation.placeholders import Chunk, plain_text
@@ -191,7 +192,7 @@ class RequestDecoder:
     async def _fetch(self, errand: Errand, style: Style) -> Outcome:
         assert errand.ticket is not None
         try:
-            result = await asyncio.wrap_future(errand.ticket.future)
+            result = await arrival(errand.ticket.future)
         except (QueueFull, JobRejected, EngineStopped, EngineFailure) as error:
             raise refusal(error) from error
         finally:

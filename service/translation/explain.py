@@ -31,6 +31,7 @@ from service.engine.job import (
     JobRejected,
     QueueFull,
 )
+from service.translation.arrival import arrival
 from service.translation.contract import TranslationOptions
 from service.translation.decoding import refusal
 from service.translation.placeholders import plain_text
@@ -169,7 +170,7 @@ class Explanations:
         decoding = DecodingOptions(beam_size=options.beam_size, n_best=options.beam_size, log_probs=True)
         job = Job(unit.source_ids, decoding, deadline_at=self._clock() + self._timeout_seconds)
         try:
-            return await asyncio.wrap_future(planner.hop.served.engine.submit(job))
+            return await arrival(planner.hop.served.engine.submit(job))
         except (QueueFull, JobRejected, EngineStopped, EngineFailure) as error:
             raise refusal(error) from error
 

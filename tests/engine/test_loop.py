@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import weakref
 from collections.abc import Callable
-from concurrent.futures import Future
 
 import numpy as np
 import pytest
@@ -22,6 +21,7 @@ from service.engine.job import (
     QueueFull,
 )
 from service.engine.loop import Engine
+from service.engine.promise import Promise
 from service.engine.scheduler import EngineSettings
 from service.engine.seams import SilentObserver
 from service.engine.search import Candidates
@@ -52,7 +52,7 @@ def at_step(runner: FakeRunner, number: int, act: Callable[[], object]) -> None:
     runner.before_step = before_step
 
 
-def note_end(future: Future[DecodingResult], runner: FakeRunner, ends: dict[str, int], name: str) -> None:
+def note_end(future: Promise[DecodingResult], runner: FakeRunner, ends: dict[str, int], name: str) -> None:
     """At which step of the runner a job was answered."""
     future.add_done_callback(lambda _: ends.__setitem__(name, runner.num_steps))
 

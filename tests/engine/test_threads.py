@@ -13,6 +13,7 @@ import pytest
 from service.engine.job import DecodingOptions, DecodingRules, EngineStopped, FinishReason, Job, QueueFull
 from service.engine.loop import Engine
 from service.engine.scheduler import EngineSettings
+from service.translation.arrival import arrival
 from tests.engine.reference_search import translate
 from tests.engine.reverse_runner import EOS, FakeRunner, dream, reverse_runner
 
@@ -147,17 +148,14 @@ async def test_cancelling_a_task_frees_the_rows(engines: list[Engine]) -> None:
     engines.append(engine)
     engine.start()
     job = Job((4, 5, EOS))
-    task = asyncio.ensure_future(asyncio.wrap_future(engine.submit(job)))
+    task = asyncio.ensure_future(arrival(engine.submit(job)))
     assert await asyncio.to_thread(runner.reached.wait, PATIENCE)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    told = threading.Event()  # asyncio tells the engine's future on its next round
-    job.future.add_done_callback(lambda future: told.set())
-    assert await asyncio.to_thread(told.wait, PATIENCE)
     assert job.cancelled
     runner.open.set()
-    after = await asyncio.wrap_future(engine.submit(Job((6, 5, EOS))))
+    after = await arrival(engine.submit(Job((6, 5, EOS))))
     assert after.hypotheses
 
 
