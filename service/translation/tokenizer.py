@@ -16,7 +16,7 @@ from service.bundles.manifest import Bundle, BundleError
 from service.translation.normalization import CLEANED, clean
 
 WORD_MARK = "\u2581"  # SentencePiece writes a space as this
-UNKNOWN = "\ufffd".encode()  # a token that stands for nothing we know is shown, not dropped
+UNKNOWN = "\ufffd"  # a token that stands for nothing we know is shown, not dropped
 _ORDINALS = "ºª"  # 2º is 2nd elsewhere: better spelt in bytes than copied
 # Scripts that put no spaces between words: every character may end a piece of stream.
 _UNSPACED = (
@@ -150,9 +150,8 @@ class SentencePieceTokenizer:
         self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
         self._placeholder_ids = tuple(placeholder_ids)
         self._numbers = {token_id: number for number, token_id in enumerate(placeholder_ids)}
-        self._pieces = tuple(self._piece_bytes(token_id) for token_id in range(self._processor.get_piece_size()))
+        self._pieces, self.known_characters = self._read_pieces()
         self.num_placeholders = len(self._placeholder_ids)
-        self.known_characters = self._known_characters()
 
     def encode(self, parts: Sequence[str | int]) -> list[int]:
         # Training puts the space that begins every text before a placeholder too.
@@ -181,17 +180,21 @@ class SentencePieceTokenizer:
     def piece_bytes(self, token_id: int) -> bytes:
         return self._pieces[token_id]
 
-    def _piece_bytes(self, token_id: int) -> bytes:
-        piece = str(self._processor.id_to_piece(token_id))
-        if self._processor.is_byte(token_id):
-            return bytes([int(piece[3:5], 16)])
-        if self._processor.is_unknown(token_id):
-            return UNKNOWN
-        return b"" if self._processor.is_control(token_id) else piece.replace(WORD_MARK, " ").encode()
-
-    def _known_characters(self) -> frozenset[str]:
-        whole = (i for i in range(len(self._pieces)) if not self._processor.is_byte(i))
-        return _known(self._pieces[token_id].decode() for token_id in whole)
+    def _read_pieces(self) -> tuple[tuple[bytes, ...], frozenset[str]]:
+        """What each token stands for, and the characters among them. Asked for all at once: one by one takes longer
+        than reading the model."""
+        ids, processor = list(range(self._processor.get_piece_size())), self._processor
+        pieces: list[str] = processor.id_to_piece(ids)
+        kinds = zip(pieces, processor.is_byte(ids), processor.is_unknown(ids), processor.is_control(ids), strict=True)
+        read, whole = list[bytes](), list[str]()
+        for piece, is_byte, is_unknown, is_control in kinds:
+            if is_byte:
+                read.append(bytes([int(piece[3:5], 16)]))
+                continue
+            text = UNKNOWN if is_unknown else "" if is_control else piece.replace(WORD_MARK, " ")
+            whole.append(text)
+            read.append(text.encode())
+        return tuple(read), _known(whole)
 
 
 class MarianTokenizer:
@@ -229,7 +232,7 @@ class MarianTokenizer:
 
     def piece_bytes(self, token_id: int) -> bytes:
         if token_id == self._unk_id:
-            return UNKNOWN
+            return UNKNOWN.encode()
         if token_id in self._control_ids:
             return b""
         return self._pieces.get(token_id, "").replace(WORD_MARK, " ").encode()
