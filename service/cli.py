@@ -36,6 +36,9 @@ def serve(
     bundles: Bundles = None,
 ) -> None:
     """Serve bundles over HTTP. All other settings are environment variables; the README lists them."""
+    from service import interpreter
+
+    interpreter.begin()
     settings = _settings(host=host, port=port, bundles=bundles)
     from service.api.keys import KeysError
     from service.app import create_app

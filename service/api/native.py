@@ -53,8 +53,11 @@ def problem(error: DragomanError, request_id: str) -> dict[str, Any]:
     }
 
 
+PROBLEM_SCHEMA = schemas.Problem.model_json_schema()  # once, for all routes
+
+
 def document_refusals(*errors: type[DragomanError]) -> dict[int | str, dict[str, Any]]:
-    return document(errors, PROBLEM_JSON, schemas.Problem.model_json_schema())
+    return document(errors, PROBLEM_JSON, PROBLEM_SCHEMA)
 
 
 DIALECT = Dialect("native", claims=lambda path: path.startswith("/v1/"), render=render_error)

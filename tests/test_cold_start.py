@@ -1,0 +1,31 @@
+"""What a server leaves out while it starts: nothing that anybody could miss."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+COLLECTED = """
+import gc
+from service import interpreter
+interpreter.begin()
+print(gc.isenabled())
+interpreter.settle()
+print(gc.isenabled(), gc.get_freeze_count() > 0)
+"""
+
+
+def run(code: str) -> str:
+    """In an interpreter of its own: what is imported, and how, shows only once."""
+    return subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+
+
+def test_serving_imports_nothing_that_only_people_see() -> None:
+    """Tables and progress bars belong to other commands, and each import is time until the first translation."""
+    code = "import sys, service.cli, service.app, service.server, service.engine.runner; print(sorted(sys.modules))"
+    assert not {"rich", "httpx", "service.doctor", "service.lines"} & set(run(code).split("'"))
+
+
+def test_garbage_is_collected_again_once_the_server_has_settled() -> None:
+    """A server that forgot to switch it on again would grow until it is killed."""
+    assert run(COLLECTED).split() == ["False", "True", "True"]
