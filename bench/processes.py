@@ -93,10 +93,14 @@ def serving(
         yield servers
 
 
+# An installed server has its bytecode, whatever the caller's own interpreter is told; the first start writes it.
+_AS_INSTALLED = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(ROOT / "build" / "bench" / "bytecode")}
+
+
 @contextmanager
 def _process(command: Command, core: int) -> Iterator[Server]:
     port = _free_port()
-    environment = os.environ | {"OMP_NUM_THREADS": "1"} | dict(command.environment)
+    environment = os.environ | _AS_INSTALLED | {"OMP_NUM_THREADS": "1"} | dict(command.environment)
     process = subprocess.Popen(
         [word.format(port=port) for word in command.words],
         cwd=ROOT,
