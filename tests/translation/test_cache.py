@@ -194,6 +194,7 @@ def test_the_engine_itself_ends_a_decode_that_all_waiters_gave_up_on() -> None:
     """With a single deadline `expire` leaves it to the engine, which knows the best partial answer."""
     desk = Desk()
     ticket = desk.board(5, 6, 7, deadline_at=101.0)
+    desk.board(5, 6, 7, 8)  # in company a first turn is one step
     desk.run(1)
     desk.clock.now = 102.0
     desk.cache.expire(ticket)
