@@ -105,3 +105,4 @@ def test_a_promise_kept_after_its_loop_closed_disturbs_nobody(caplog: pytest.Log
     promise.set_result(1)
     assert not caplog.text
     waiting.get_coro().close()
+    waiting._log_destroy_pending = False  # type: ignore[attr-defined]  # left behind on purpose
