@@ -14,6 +14,7 @@ from starlette.middleware import Middleware
 
 from service.api import deepl, explain, libretranslate, live, native, operations, pages
 from service.api.body import BoundedBody
+from service.api.catch import Catch
 from service.api.context import Rooms
 from service.api.cors import Cors
 from service.api.keys import KeyRing
@@ -104,6 +105,7 @@ def _middleware(settings: Settings, rooms: Rooms, tracing: Tracing | None) -> li
             log_requests=settings.access_log,
             tracing=tracing,
         ),
+        Middleware(Catch, dialects=DIALECTS),
         Middleware(BoundedBody, max_bytes=settings.max_body_bytes, timeout_seconds=settings.body_timeout_seconds),
         Middleware(Shortcut),
     ]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from weakref import WeakValueDictionary
 
 from service.bundles.catalog import Catalog, ReloadReport, Route, Served
-from service.bundles.manifest import EXPLAIN, WEIGHTS, Bundle
+from service.bundles.manifest import EXPLAIN, Bundle
 from service.cgroup import available_cpus
 from service.engine.explainer import Explainer
 from service.engine.job import DecodingRules
@@ -69,12 +69,12 @@ class OpenSessions:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._open: WeakValueDictionary[str, OrtSessions] = WeakValueDictionary()
+        self._open: WeakValueDictionary[tuple[object, ...], OrtSessions] = WeakValueDictionary()  # by path and content
 
     def of(self, bundle: Bundle) -> "OrtSessions":
         from service.engine.sessions import OrtSessions
 
-        key = f"{bundle.path} {bundle.files[WEIGHTS].sha256}"
+        key = bundle.path, *((name, record.sha256) for name, record in sorted(bundle.files.items()))
         sessions = self._open.get(key)
         if sessions is None:
             sessions = self._open[key] = OrtSessions(bundle, threads=1, provider=self._settings.provider)

@@ -38,8 +38,11 @@ def serve(
     """Serve bundles over HTTP. All other settings are environment variables; the README lists them."""
     from service import interpreter
 
-    interpreter.begin()
-    settings = _settings(host=host, port=port, bundles=bundles)
+    with interpreter.serving():
+        _serve(_settings(host=host, port=port, bundles=bundles))
+
+
+def _serve(settings: "Settings") -> None:
     from service.api.keys import KeysError
     from service.app import create_app
     from service.logs import configure_logs

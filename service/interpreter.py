@@ -9,14 +9,21 @@ steps of a batch.
 
 import gc
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 _SWITCH_SECONDS = 0.0005
 _THRESHOLDS = (20_000, 20, 50)
 
 
-def begin() -> None:
-    """A server starts; until it has settled there is nothing to collect."""
+@contextmanager
+def serving() -> Iterator[None]:
+    """Around a server's life; until it has settled there is nothing to collect."""
     gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 def settle() -> None:

@@ -18,7 +18,8 @@ from types import FrameType
 
 import uvicorn
 from starlette.applications import Starlette
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn._types import ASGI3Application
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from service.api.body import HEADERS_TOO_LARGE
 from service.api.context import Lifecycle, Rooms
@@ -35,13 +36,22 @@ class BoundedHttpProtocol(HttpToolsProtocol):
 
     _header_bytes = 0  # of the request being read, while its headers are not complete
     _deadline: asyncio.TimerHandle | None = None
+    _answering: RequestResponseCycle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._start_clock()
 
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        self._answering = cycle
+        super()._start_asgi_task(cycle, app)
+
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_clock()
+        # uvicorn tells only the newest request that its client has gone, and behind pipelined ones an older one works.
+        if self._answering is not None and not self._answering.response_complete:
+            self._answering.disconnected = True
+            self._answering.message_event.set()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:

@@ -1,8 +1,4 @@
-"""Around every request: its id, its record, the headers of every answer, one line in the log, the request metrics.
-
-Also the last catch: whatever a route or a middleware lets through becomes an answer here, in the shape of the API
-that was called, so that neither Starlette nor uvicorn prints an exception's message, which may quote the request.
-"""
+"""Around every request: its id, its record, the headers of every answer, one line in the log, the request metrics."""
 
 import logging
 import random
@@ -12,8 +8,7 @@ from collections.abc import Callable, Sequence
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.api.context import Lifecycle, RequestRecord, header_in
-from service.api.refusals import Dialect, answer, as_dragoman_error, choose_dialect, outcome_of
-from service.errors import ClientLeft, DragomanError
+from service.api.refusals import Dialect, choose_dialect, outcome_of
 from service.logs import ACCESS
 from service.metrics import Metrics, Outcome
 from service.telemetry import Stages, Tracing
@@ -28,7 +23,6 @@ UNLESS_SAID = (
 )
 QUIET_ROUTES = frozenset({"/healthz", "/readyz", "/v2/health/live", "/v2/health/ready", "/metrics"})
 
-log = logging.getLogger("dragoman.http")
 access_log = logging.getLogger(ACCESS)
 
 
@@ -59,22 +53,9 @@ class Tracking:
         record = self._open_record(scope, dialect)
         scope.setdefault("state", {})["record"] = record
         try:
-            await self._run(scope, receive, self._sender(record, send), dialect, record)
+            await self._app(scope, receive, self._sender(record, send))
         finally:
             self._close_record(scope, record)
-
-    async def _run(self, scope: Scope, receive: Receive, send: Send, dialect: Dialect, record: RequestRecord) -> None:
-        try:
-            await self._app(scope, receive, send)
-        except ClientLeft:
-            record.client_left = True
-        except Exception as error:
-            if not isinstance(error, DragomanError):
-                log.error("a request failed", exc_info=error, extra={"request_id": record.request_id})
-            known = as_dragoman_error(error)
-            record.reason = known.reason
-            if record.status is None:
-                await answer(dialect, known, record.request_id)(scope, receive, send)
 
     def _open_record(self, scope: Scope, dialect: Dialect) -> RequestRecord:
         sent_id = header_in(scope, b"x-request-id")

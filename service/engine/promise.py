@@ -63,7 +63,10 @@ class Promise(Generic[T]):
         """Blocks; raises TimeoutError, CancelledError, or what it failed with."""
         error = self.exception(timeout)
         if error is not None:
-            raise error
+            try:
+                raise error
+            finally:
+                del error, self  # the error's traceback holds this frame: no cycle is to keep it alive
         result: T = self._outcome
         return result
 

@@ -24,7 +24,10 @@ async def arrival(promise: Promise[T]) -> T:
             raise
     if promise.cancelled():
         raise asyncio.CancelledError
-    return promise.result()
+    try:
+        return promise.result()
+    finally:
+        del promise  # which holds its error, whose traceback holds this frame
 
 
 def _wake_soon(loop: asyncio.AbstractEventLoop, waiter: "asyncio.Future[None]", promise: Promise[Any]) -> None:

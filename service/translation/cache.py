@@ -124,16 +124,23 @@ class SegmentCache:
             if jobs:  # a full queue refuses even nothing, and hits need no queue
                 engine.submit_all(jobs)
         except Exception as error:
-            for flight in started:
-                self._ground(flight, error)
-            for ticket in tickets:
-                self.leave(ticket)
+            self._refuse(started, tickets, error)
+            jobs.clear()
             raise
         for flight, job in zip(started, jobs, strict=True):
             self._await_landing(flight, job)
         for ticket in tickets:
             ticket.future.add_done_callback(partial(self._future_done, ticket))
         return tickets
+
+    def _refuse(self, started: list[_Flight], tickets: list[Ticket], error: Exception) -> None:
+        for flight in started:
+            self._ground(flight, error)
+        for ticket in tickets:
+            self.leave(ticket)
+        # Their promises hold the error, which holds the frame that raises it: no cycle is to keep a refused request.
+        started.clear()
+        tickets.clear()
 
     def leave(self, ticket: Ticket) -> None:
         """Wait no longer; the last one to leave ends the decode."""

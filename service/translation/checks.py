@@ -7,6 +7,7 @@ from service.errors import InvalidRequest, TooLarge
 from service.translation.contract import TranslationLimits, TranslationOptions
 
 _MAX_LENGTH_PENALTY = 10.0
+_MAX_PREFIX_CHARACTERS = 10_000  # more than any model goes on from; it is read whole before the model can say so
 
 
 def check_request(texts: Sequence[str], options: TranslationOptions, limits: TranslationLimits) -> None:
@@ -34,6 +35,9 @@ def _check_size(texts: Sequence[str], options: TranslationOptions, limits: Trans
         )
     if len(options.glossary) > limits.max_glossary_terms:
         raise TooLarge(f"The glossary has {len(options.glossary)} terms; send at most {limits.max_glossary_terms}.")
+    num_prefix = len(options.target_prefix or "")
+    if num_prefix > _MAX_PREFIX_CHARACTERS:
+        raise TooLarge(f"The target prefix has {num_prefix} characters; send at most {_MAX_PREFIX_CHARACTERS}.")
 
 
 def _check_search(options: TranslationOptions, limits: TranslationLimits) -> None:

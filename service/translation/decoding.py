@@ -36,7 +36,7 @@ _BY_SEVERITY = (
     FinishReason.DEADLINE,
     FinishReason.CANCELLED,
 )
-# Nearly all requests ask for the same few: those are checked, and hashed, once.
+# Nearly all requests ask for the same few: those are checked, and hashed, once. A prefix is a caller's own.
 _decoding_options = functools.lru_cache(maxsize=256, typed=True)(DecodingOptions)
 _PATIENCE_SECONDS = 0.25  # between attempts to queue a request's later work
 
@@ -123,7 +123,8 @@ class RequestDecoder:
         options = self._options
         # Of a beam the first hypothesis that kept all spans is taken: see them all, and which of them ended.
         choose = has_spans and options.beam_size > 1
-        return _decoding_options(
+        make = DecodingOptions if prefix_ids else _decoding_options
+        return make(
             options.beam_size,
             options.beam_size if choose else options.n_best if final else 1,
             options.length_penalty,

@@ -20,6 +20,8 @@ from service.translation.patterns import Span, SpanKind
 
 # Line breaks of every kind, tabs, runs of spaces and bars that lay out columns: no sentence runs across them.
 _HARD_BREAK = re.compile("(?:[\n\r\v\f\x1c-\x1f\x85\u2028\u2029\t]|[ \u00a0]{3,}|(?<=\\s)\\|(?=\\s))+")
+# The library reads bytes, and stumbles over the middle of other spaces; for a sentence they are all the same.
+_PLAIN_SPACES = {code: " " for code in range(0x80, 0x3001) if chr(code).isspace() and not _HARD_BREAK.match(chr(code))}
 _BULLET = re.compile(r"(?:[-*+•‣◦▪▫●○–—>#|]{1,6}|\[[ xX]\]|\(?(?:\d{1,3}|[a-zA-Z]|[ivxIVX]{1,5})\)|\d{1,3}[.:])(?=\s)")
 _CLAUSE_END = re.compile(r"[,;:)\]…—–](?=\s)|[，、；：。！？]")
 _WORD_END = re.compile(r"\S(?=\s)")
@@ -103,8 +105,8 @@ class _Splitter:
 
     def _sentences(self, line: Range) -> Iterator[Range]:
         start, end = line
-        masked = self.masked[start:end]
-        pieces = sentencex.segment(self.language, masked) if masked else []
+        masked = self.masked[start:end].translate(_PLAIN_SPACES)
+        pieces = _segment(self.language, masked)
         if len(pieces) < 2 or "".join(pieces) != masked:  # whatever the library does, no character may be lost
             return iter([line])
         ends = itertools.accumulate((len(piece) for piece in pieces), initial=start)
@@ -233,3 +235,13 @@ def _is_loose(span: Span, inside: Sequence[Span]) -> bool:
         return span.kind in _EDGE_KINDS
     name = _tag_name(span)
     return name is None or sum(_tag_name(other) == name for other in inside) == 1
+
+
+def _segment(language: str, text: str) -> list[str]:
+    """Sentences that join to the text; none where the library fails, which must not cost a request."""
+    try:
+        return sentencex.segment(language, text) if text else []
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":  # Rust's, which is no Exception
+            raise
+        return []

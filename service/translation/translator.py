@@ -195,5 +195,6 @@ def _plan(
     for text, (language, detected) in zip(texts, sources, strict=True):
         way = ways[language]
         plan = way[0].text(text, glossary, options.split_sentences) if way else TextPlan(SplitText(text, ()), ())
-        planned.append(TextWork(language, detected, way, plan))
+        first = next((index for index, segment in enumerate(plan.segments) if segment.units), None)
+        planned.append(TextWork(language, detected, way, plan, first))
     return planned

@@ -34,15 +34,11 @@ class TextWork(NamedTuple):
     detected: Detection | None
     planners: tuple[Planner, ...]
     plan: TextPlan
+    prefixed: int | None  # the segment that a target prefix begins: the first that goes to the model
 
     @property
     def pivot(self) -> str | None:
         return self.planners[0].hop.pair.target if len(self.planners) > 1 else None
-
-    @property
-    def prefixed(self) -> int | None:
-        """The segment that a target prefix begins: the first that goes to the model."""
-        return next((index for index, segment in enumerate(self.plan.segments) if segment.units), None)
 
 
 class Work:

@@ -3,6 +3,8 @@
 import asyncio
 import threading
 
+import pytest
+
 from tests.api.conftest import OpenServer, open_http
 from tests.api.fakes import FakeTranslator
 from tests.api.wire import Wire
@@ -82,8 +84,11 @@ async def test_garbage_is_a_bad_request(open_server: OpenServer) -> None:
             assert (await wire.answer()).status == 400
 
 
-async def test_a_caller_who_leaves_cancels_the_work(open_server: OpenServer, translator: FakeTranslator) -> None:
-    """Rows of the batch are for those who still wait."""
+@pytest.mark.parametrize("requests", [1, 2])
+async def test_a_caller_who_leaves_cancels_the_work(
+    open_server: OpenServer, translator: FakeTranslator, requests: int
+) -> None:
+    """Rows of the batch are for those who still wait; also when he had another question after the one in work."""
     started, cancelled = threading.Event(), threading.Event()
 
     async def wait_forever() -> None:
@@ -96,7 +101,8 @@ async def test_a_caller_who_leaves_cancels_the_work(open_server: OpenServer, tra
     translator.before = wait_forever
     with open_server() as url:
         async with Wire.open(url) as wire:
-            await wire.post("/v1/translate", ASKED)
+            for _ in range(requests):
+                await wire.post("/v1/translate", ASKED)
             assert await asyncio.to_thread(started.wait, 10)
         assert await asyncio.to_thread(cancelled.wait, 10)
         translator.before = _at_once

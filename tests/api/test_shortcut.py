@@ -26,18 +26,20 @@ async def _long_way(self: shortcut.Shortcut, scope: Scope, receive: Receive, sen
     await self._app(scope, receive, send)
 
 
+@pytest.mark.parametrize("origin", [{}, {"origin": "https://example.org"}])
 @pytest.mark.parametrize("body", [*(json.dumps(body).encode() for body in BODIES), *RAW])
 async def test_both_ways_give_the_same_answer(
-    open_client: OpenClient, monkeypatch: pytest.MonkeyPatch, body: bytes
+    open_client: OpenClient, monkeypatch: pytest.MonkeyPatch, body: bytes, origin: dict[str, str]
 ) -> None:
     """Byte for byte, headers too: nobody can tell which way a request went."""
-    headers = {"content-type": "application/json", "x-request-id": "same"}
+    headers = {"content-type": "application/json", "x-request-id": "same", **origin}
     async with open_client() as client:
         short = await client.post("/v1/translate", content=body, headers=headers)
         monkeypatch.setattr(shortcut.Shortcut, "__call__", _long_way)
         long = await client.post("/v1/translate", content=body, headers=headers)
     assert (short.status_code, short.content) == (long.status_code, long.content)
     assert sorted(short.headers.items()) == sorted(long.headers.items())
+    assert ("access-control-allow-origin" in short.headers) == bool(origin)
 
 
 async def test_the_shortcut_is_taken(open_client: OpenClient, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,8 +1,11 @@
 """A promise is settled once, and everybody who waits for it learns so: callbacks, threads, event loops."""
 
 import asyncio
+import gc
 import threading
+import weakref
 from concurrent.futures import CancelledError, ThreadPoolExecutor
+from contextlib import suppress
 
 import pytest
 
@@ -106,3 +109,22 @@ def test_a_promise_kept_after_its_loop_closed_disturbs_nobody(caplog: pytest.Log
     assert not caplog.text
     waiting.get_coro().close()
     waiting._log_destroy_pending = False  # type: ignore[attr-defined]  # left behind on purpose
+
+
+def test_an_error_goes_when_nobody_holds_it() -> None:
+    """It would else keep what it refused alive, until the collector comes, which a server makes wait."""
+
+    class RefusalError(Exception): ...
+
+    promise: Promise[int] = Promise()
+    error = RefusalError()
+    gone = weakref.ref(error)
+    promise.set_exception(error)
+    gc.disable()
+    try:
+        with suppress(RefusalError):
+            promise.result()
+        del error, promise
+        assert gone() is None
+    finally:
+        gc.enable()

@@ -1,8 +1,12 @@
 """Splitting loses no character, cuts nothing that must stay whole, and leaves layout to the separators."""
 
+from collections.abc import Callable
+
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from service.translation import segments
 from service.translation.patterns import Span, SpanKind
 from service.translation.placeholders import find_spans
 from service.translation.segments import SplitText, split
@@ -76,6 +80,32 @@ def test_layout_belongs_to_the_separators() -> None:
 def test_sentences_are_split_and_abbreviations_are_not() -> None:
     """The library does what we chose it for."""
     assert sources(split_all("O Sr. Silva chegou.  Como vai?")) == ["O Sr. Silva chegou.", "Como vai?"]
+
+
+@pytest.mark.parametrize("space", ["\u00a0", "\u2003", "\u202f", "\u3000"])
+def test_spaces_of_several_bytes_split_as_plain_ones(space: str) -> None:
+    """The library's own reader fails in the middle of one that stands before a full stop."""
+    plain = ["The letter A .", "It is the first one."]
+    assert sources(split_all(" ".join(plain), language="en")) == plain
+    text = f"The letter A{space}. It is the first one."
+    assert sources(split_all(text, language="en")) == [f"The letter A{space}.", plain[1]]
+
+
+def test_a_library_that_panics_costs_no_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What Rust throws is no Exception; anything else that is none still ends the process."""
+    panic = type("PanicException", (BaseException,), {})
+
+    def fail(error: type[BaseException]) -> Callable[[str, str], list[str]]:
+        def segment(language: str, text: str) -> list[str]:
+            raise error
+
+        return segment
+
+    monkeypatch.setattr(segments.sentencex, "segment", fail(panic))
+    assert sources(split_all("Um. Dois.")) == ["Um. Dois."]
+    monkeypatch.setattr(segments.sentencex, "segment", fail(KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        split_all("Um. Dois.")
 
 
 def test_addresses_end_no_sentence() -> None:

@@ -6,7 +6,9 @@ from typing import Any
 import pytest
 
 from service import errors
+from service.translation import decoding
 from service.translation.contract import SegmentWarning, TranslationLimits, TranslationOptions
+from service.translation.plan import SegmentPlan, Unit
 from tests.bundles.fakes import FakeEngines, tokenizer, write_bundle
 from tests.clock import Clock
 from tests.translation.asking import translate
@@ -45,6 +47,29 @@ async def test_a_target_prefix_begins_the_first_translated_segment(
     assert first.text.startswith("- 123\n- A casa")
     assert first.segments[1].text == "Fim."
     assert second.text == "A casa é azul."
+
+
+async def test_a_prefix_costs_a_long_text_nothing(
+    tmp_path: Path, open_translator: OpenTranslator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its segment is looked for once, not once for every segment; and nobody remembers it afterwards."""
+    looks, units = [0], SegmentPlan.units.fget
+    assert units is not None
+
+    def counted(plan: SegmentPlan) -> list[Unit]:
+        looks[0] += 1
+        return units(plan)
+
+    write_bundle(tmp_path / "pt-en")
+    remembered = decoding._decoding_options.cache_info().currsize
+    monkeypatch.setattr(SegmentPlan, "units", property(counted))
+    options = TranslationOptions(glossary={"foo": "bar"}, target_prefix="O")
+    (result,) = (
+        await open_translator(tmp_path).translate(["foo\n" * 200 + "O gato."], "pt", "en", options)
+    ).translations
+    assert result.text == "bar\n" * 200 + "O gato."
+    assert looks[0] <= 3 * 201
+    assert decoding._decoding_options.cache_info().currsize <= remembered + 1
 
 
 async def test_a_prefix_may_quote_a_placeholder(tmp_path: Path, open_translator: OpenTranslator) -> None:
@@ -93,6 +118,7 @@ async def test_a_prefix_that_goes_on_in_its_last_word_is_reported(
         ({"glossary": {"a": "\ud800"}}, errors.InvalidRequest),
         ({"glossary": {"a": "1", "b": "2", "c": "3"}}, errors.TooLarge),
         ({"target_prefix": "A casa é azul e o gato dorme", "max_new_tokens": 2}, errors.InvalidRequest),
+        ({"target_prefix": "a" * 10_001}, errors.TooLarge),
     ],
 )
 async def test_what_cannot_be_done_is_refused_before_any_work(
