@@ -67,7 +67,7 @@ class Decoders:
 
 @dataclass
 class Turns:
-    """What steps of one kind took, in nanoseconds, in all and in the runtime; the mean of a turn that has several."""
+    """What steps of one kind took, in nanoseconds, in all and in the runtime: the means of files."""
 
     total: list[float] = field(default_factory=list)
     runtime: list[float] = field(default_factory=list)
@@ -85,23 +85,25 @@ class Meter:
         self._decoders = Decoders(self._ours)
 
     def steady(self, source: list[int], rows: int, beam_size: int, files: int) -> Turns:
-        """Turns that only step, at exactly so many rows; the first file warms up."""
+        """The mean step of each file's turns that only step, at exactly so many rows; the first file warms up."""
         turns, encoder, decoders = Turns(), self._ours.encoder, self._decoders
         for number in range(files + 1):
             # Requests of their own: a file would wait for an eighth of the rows to be free before it fills them.
             jobs = [job for _ in range(rows // beam_size) for job in self._ours.jobs([source], beam_size)]
             self._ours.engine.submit_all(jobs)
-            busy = True
+            whole, runtime, num_steps, busy = 0, 0, 0, True
             while busy:
                 full, encoded = self._ours.active_rows() == rows, encoder.nanoseconds
                 stepped, steps_before = decoders.nanoseconds, decoders.num_steps
                 began = time.thread_time_ns()
                 busy = self._ours.engine.turn()
                 took = time.thread_time_ns() - began
-                num_steps = decoders.num_steps - steps_before
-                if number and full and num_steps and encoder.nanoseconds == encoded:
-                    turns.total.append(took / num_steps)
-                    turns.runtime.append((decoders.nanoseconds - stepped) / num_steps)
+                if full and encoder.nanoseconds == encoded:
+                    whole, runtime = whole + took, runtime + decoders.nanoseconds - stepped
+                    num_steps += decoders.num_steps - steps_before
+            if number and num_steps:
+                turns.total.append(whole / num_steps)
+                turns.runtime.append(runtime / num_steps)
         return turns
 
     def file(self, sources: list[list[int]], beam_size: int) -> Turns:
@@ -163,7 +165,8 @@ def run(profile: Profile) -> Report:
         ratios += _whole_files(subject, texts[: profile.choose(200, 2000)])
     figure = Figure("overhead", "Python's share of a step", "rows", "share", curves, lines={"bar": BAR})
     notes = [
-        "Medians over steps at exactly so many rows, none with an encoder run. CPU time of the thread that decodes.",
+        "Medians over files of their mean step at exactly so many rows, none with an encoder run; the ends of sentences are "
+        "in it. CPU time of the thread that decodes.",
         "Runtime is `run_with_iobinding` of the decoder; Python is all the rest of the engine's turn.",
     ]
     return Report("overhead", "Engine overhead", [Table("One step", COLUMNS, table)], ratios, [figure], notes)
