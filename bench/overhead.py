@@ -165,8 +165,8 @@ def run(profile: Profile) -> Report:
         ratios += _whole_files(subject, texts[: profile.choose(200, 2000)])
     figure = Figure("overhead", "Python's share of a step", "rows", "share", curves, lines={"bar": BAR})
     notes = [
-        "Medians over files of their mean step at exactly so many rows, none with an encoder run; the ends of sentences are "
-        "in it. CPU time of the thread that decodes.",
+        "Medians over files of their mean step at exactly so many rows, none with an encoder run; the ends of "
+        "sentences are in it. CPU time of the thread that decodes.",
         "Runtime is `run_with_iobinding` of the decoder; Python is all the rest of the engine's turn.",
     ]
     return Report("overhead", "Engine overhead", [Table("One step", COLUMNS, table)], ratios, [figure], notes)
