@@ -42,6 +42,13 @@ NOTES = [
     "would save a sixth of that, for the wait until there are some to pack (bench/LOG.md).",
     "**Hugging Face, to reach ten times:** its generate computes in fp32, at the best batch of those tried. On a CPU "
     "without VNNI integer products are only about twice as fast as float ones (The machine's limit).",
+    "**Beam 4, to win a tenth more:** of a file on one core the runtime's steps take 60 %, the encoder 20 %, "
+    "choosing among candidates 9 and moving rows 5 (306 sentences, AVX2; see Engine overhead for the steps). The "
+    "choice would have to move into the graph, which would free the interpreter's lock for a second loop as well.",
+    "**Decoder, to reach 60 % of the integer peak at 64 rows:** its products alone are at 82 to 99 % of it; a "
+    "quarter of the step is attention over float caches, and rounding, norms and the choice of tokens are a fifth "
+    "(The machine's limit). Attention would have to read caches of 8 bits faster than the runtime does for short "
+    "sentences (bench/LOG.md).",
 ]
 
 
