@@ -162,7 +162,8 @@ class TestProcess:
             process.stdin.flush()
             assert process.stdout.readline().endswith(b"\n")
             process.send_signal(signal.SIGINT)
-            rest, errors = process.communicate(timeout=60)
+            process.wait(timeout=60)  # before the end of the input, which would be an end like any other
+            rest, errors = process.communicate()
         assert (process.returncode, rest, errors.count(b"Traceback")) == (130, b"", 0)
 
     def test_a_reader_that_has_seen_enough_is_left_in_peace(self, command: list[str]) -> None:
