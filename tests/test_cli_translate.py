@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
 import signal
 import subprocess
@@ -154,7 +155,9 @@ class TestProcess:
 
     def test_an_interruption_leaves_whole_lines(self, command: list[str]) -> None:
         """Ctrl-C after the first answer, while the next line is waited for."""
-        process = subprocess.Popen(command, stdin=PIPE, stdout=PIPE, stderr=PIPE, cwd=ROOT)
+        # Who runs the tests in the background of a shell ignores interruptions, and would hand that on.
+        heard = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+        process = subprocess.Popen(command, stdin=PIPE, stdout=PIPE, stderr=PIPE, cwd=ROOT, preexec_fn=heard)
         assert process.stdin is not None
         assert process.stdout is not None
         with process:

@@ -90,7 +90,8 @@ async def test_sigterm_under_load_answers_every_accepted_request(open_process: O
     """A deployment must not cost a single request, and Kubernetes must see a clean exit."""
     answers: list[int] = []
     barrier = asyncio.Barrier(33)
-    async with open_process(seconds=0.2) as process, asyncio.TaskGroup() as clients:
+    # Long enough for the probe to be heard among the clients on a busy machine.
+    async with open_process(seconds=0.2, drain_delay_seconds=3) as process, asyncio.TaskGroup() as clients:
         for _ in range(32):
             clients.create_task(ask_until_told_to_close(process.url, answers, barrier))
         async with open_http() as probe:
