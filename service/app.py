@@ -1,7 +1,7 @@
 """`create_app`: puts the rooms together, and says what happens to a request before and after its route.
 
-A request passes `Tracking` (id, record, last catch), CORS and `BoundedBody` on its way to a route. What happens at
-start, at the end and in between is `lifespan.py`'s; the process around the app is `server.py`'s.
+A request passes `Tracking` (id and record), CORS, `Catch` (errors become answers) and `BoundedBody` on its way to a
+route. What happens at start, at the end and in between is `lifespan.py`'s; the process around the app is `server.py`'s.
 """
 
 import time

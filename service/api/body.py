@@ -6,8 +6,6 @@ connection on a client that is still writing makes it see a reset instead of the
 """
 
 import asyncio
-from collections.abc import Coroutine, Generator
-from typing import Any, Generic, TypeVar
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -15,12 +13,11 @@ from service.api.context import header_in
 from service.errors import ClientLeft, HeadersTooLarge, SlowBody, TooLarge
 
 HEADERS_TOO_LARGE = "dragoman.headers_too_large"  # the server's extension of the scope: it counted them
-T = TypeVar("T")
 DISCARD_FACTOR = 8  # how many times the limit is read and dropped, for the sake of a polite answer
 
 
 class BoundedBody:
-    """ASGI middleware; what it raises is answered by `Tracking` around it."""
+    """ASGI middleware; what it raises is answered by `Catch` around it."""
 
     def __init__(self, app: ASGIApp, max_bytes: int, timeout_seconds: float) -> None:
         self._app = app
@@ -32,7 +29,8 @@ class BoundedBody:
             await self._app(scope, receive, send)
             return
         try:
-            body = await _within(self._timeout_seconds, self._read(scope, receive))
+            async with asyncio.timeout(self._timeout_seconds):
+                body = await self._read(scope, receive)
         except TimeoutError:
             raise SlowBody(f"The body did not arrive within {self._timeout_seconds:g} s.") from None
         await self._app(scope, replay(body, receive), send)
@@ -68,38 +66,6 @@ class BoundedBody:
 
     def _too_large(self) -> TooLarge:
         return TooLarge(f"The body is larger than {self._max_bytes} bytes; send it in parts.")
-
-
-async def _within(seconds: float, work: Coroutine[Any, Any, T]) -> T:
-    """Await the work, for so long at most; work that need not wait at all, as for most bodies, needs no clock."""
-    try:
-        waits_for = work.send(None)
-    except StopIteration as ended:
-        result: T = ended.value
-        return result
-    async with asyncio.timeout(seconds):
-        return await _Rest(work, waits_for)
-
-
-class _Rest(Generic[T]):
-    """Of work that was begun and waits for something: what `await` would do, had it begun the work."""
-
-    def __init__(self, work: Coroutine[Any, Any, T], waits_for: object) -> None:
-        self._work, self._waits_for = work, waits_for
-
-    def __await__(self) -> Generator[Any, Any, T]:
-        waits_for = self._waits_for
-        while True:
-            try:
-                try:
-                    yield waits_for
-                except BaseException as error:
-                    waits_for = self._work.throw(error)
-                else:
-                    waits_for = self._work.send(None)
-            except StopIteration as ended:
-                result: T = ended.value
-                return result
 
 
 def replay(body: bytes, receive: Receive) -> Receive:

@@ -19,7 +19,7 @@ PATH = "/v1/translate"
 
 
 class Shortcut:
-    """ASGI middleware, the innermost: the body has been read, and what it raises is answered by `Tracking`."""
+    """ASGI middleware, the innermost: the body has been read, and what it raises is answered by `Catch`."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
