@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from service.translation.tokenizer import Tokenizer
 
 EMBEDDED = Path(__file__).parent / "embedded"
-MAX_ROWS = 64  # of each decode loop
+MAX_BEAM = 64
+_GREEDY_ROWS, _BEAM_ROWS = 128, 256  # of each decode loop
 
 _WINDOW_LINES = 2048
 _READ_BYTES = 1 << 16
@@ -42,7 +43,7 @@ def translate(
     source: Annotated[str, typer.Option("--from", metavar="LANG", help="Language of the input, or `auto`.")],
     target: Annotated[str, typer.Option("--to", metavar="LANG", help="Language of the output.")],
     bundle: Annotated[Path | None, typer.Option(metavar="DIR", help="A bundle, instead of the embedded ones.")] = None,
-    beam: Annotated[int, typer.Option(metavar="N", min=1, max=MAX_ROWS, help="Beam size; 1 is greedy.")] = 1,
+    beam: Annotated[int, typer.Option(metavar="N", min=1, max=MAX_BEAM, help="Beam size; 1 is greedy.")] = 1,
     n_best: Annotated[
         int,
         typer.Option(
@@ -80,7 +81,7 @@ def translate(
         split_sentences=n_best == 1,  # the nth best of a line is one of the line's, where the line fits the model
     )
     try:
-        with open_catalog(bundle, source, target, threads) as catalog, Terminal() as terminal:
+        with open_catalog(bundle, source, target, threads, rows_for(beam)) as catalog, Terminal() as terminal:
             work = translate_descriptor(
                 *(catalog, source, target, options, LineFormat(n_best, scores)),
                 *(sys.stdin.fileno(), _write, terminal.advance),
@@ -117,7 +118,7 @@ async def translate_descriptor(
 
     # Lines that are equal are decoded once, as on the server.
     cache = SegmentCache(_CACHE_BYTES, time.monotonic)
-    limits = TranslationLimits(max_texts=sys.maxsize, max_characters=sys.maxsize, max_beam_size=MAX_ROWS)
+    limits = TranslationLimits(max_texts=sys.maxsize, max_characters=sys.maxsize, max_beam_size=MAX_BEAM)
     translator = Translator(catalog, Detector(), cache, limits)
 
     async def translate_some(lines: Sequence[str]) -> "Sequence[Translation]":
@@ -129,8 +130,18 @@ async def translate_descriptor(
     return await translate_lines(reader.windows(), translate_some, write, shape)
 
 
+def rows_for(beam_size: int) -> int:
+    """Rows of a batch that translates a file: more than a server's, because nobody waits for a step to end.
+
+    Python takes as long for many rows as for few, and most of it is spent on beams.
+    """
+    return _GREEDY_ROWS if beam_size == 1 else _BEAM_ROWS
+
+
 @contextlib.contextmanager
-def open_catalog(bundle: Path | None, source: str, target: str, threads: int | None) -> "Iterator[Catalog[Tokenizer]]":
+def open_catalog(
+    bundle: Path | None, source: str, target: str, threads: int | None, max_rows: int = _GREEDY_ROWS
+) -> "Iterator[Catalog[Tokenizer]]":
     """The bundles that this pair needs, loaded and proved; raises BundleError."""
     from service.bundles.catalog import Catalog
     from service.bundles.manifest import BundleError
@@ -140,7 +151,7 @@ def open_catalog(bundle: Path | None, source: str, target: str, threads: int | N
     num_threads = threads or available_cpus()
     catalog = Catalog(
         [bundle] if bundle else _embedded(source, target),
-        open_engine=lambda bundle: _open_engine(bundle, num_threads),
+        open_engine=lambda bundle: _open_engine(bundle, num_threads, max_rows),
         open_tokenizer=load_tokenizer,
         observer=_Nobody(),
     )
@@ -176,7 +187,7 @@ def _embedded(source: str, target: str) -> list[Path]:
     return [path for path in paths if (source, target) in pairs[path]] or paths
 
 
-def _open_engine(bundle: "Bundle", num_threads: int) -> "Engine":
+def _open_engine(bundle: "Bundle", num_threads: int, max_rows: int) -> "Engine":
     from service.engine.job import DecodingRules
     from service.engine.loop import Engine
     from service.engine.runner import OrtRunner
@@ -184,7 +195,7 @@ def _open_engine(bundle: "Bundle", num_threads: int) -> "Engine":
     from service.engine.sessions import OrtSessions
 
     sessions = OrtSessions(bundle, threads=1)
-    runners = [OrtRunner(sessions, MAX_ROWS) for _ in range(num_threads)]
+    runners = [OrtRunner(sessions, max_rows) for _ in range(num_threads)]
     # Nobody else is here: no rows are kept free, and what is read is bounded by the windows.
     return Engine(
         runners, DecodingRules.of(bundle), EngineSettings(max_queued_tokens=sys.maxsize, interactive_share=0.0)

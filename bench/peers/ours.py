@@ -48,8 +48,10 @@ class Ours:
         jobs = self.jobs(sources, beam_size)
         longest_first = sorted(jobs, key=lambda job: -job.num_source_tokens)
         self.engine.submit_all(longest_first)
-        while self._loops == 1 and self.engine.turn():
-            pass
+        if self._loops == 1:
+            for job in longest_first:
+                while not job.future.done():  # as a caller waits: what is tidied up after an answer keeps nobody
+                    self.engine.turn()
         return [list(job.future.result().hypotheses[0].ids) for job in jobs]
 
     def jobs(self, sources: Sequence[Ids], beam_size: int) -> list[Job]:

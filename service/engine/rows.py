@@ -5,6 +5,9 @@ What the tokens mean, and which rows live, is left to `search`.
 
 from __future__ import annotations
 
+from functools import reduce
+from operator import add, sub
+
 import numpy as np
 import numpy.typing as npt
 
@@ -72,9 +75,10 @@ class Rows:
         """Some more tokens for the first rows: [steps, rows]"""
         steps, n = tokens.shape
         ends = self._ends[:n]
-        places = ends + np.arange(steps)[:, None]  # [steps, rows]
-        self._tokens[places] = tokens
-        self._log_probs[places] = log_probs
+        # A row alone writes one stretch, for which a slice costs a third of an index.
+        places = slice(ends[0], ends[0] + steps) if n == 1 else (ends + np.arange(steps)[:, None]).ravel()
+        self._tokens[places] = tokens.ravel()
+        self._log_probs[places] = log_probs.ravel()
         self._next_ids[:n] = tokens[-1]
         ends += steps
         self._patience -= steps
@@ -94,11 +98,14 @@ class Rows:
         if self._patience > 0 and token not in self._next_ids[:n].tolist():
             return []
         self._patience = self._least_left()
-        rows: list[int] = ((self._next_ids[:n] == token) | (self._ends[:n] >= self._looks[:n])).nonzero()[0].tolist()
-        return rows
+        each = zip(*self._places[:, :n].tolist(), strict=True)
+        return [row for row, (next_id, end, look) in enumerate(each) if next_id == token or end >= look]
 
     def _least_left(self) -> int:
-        return int((self._looks[: self.count] - self._ends[: self.count]).min())
+        """Lists, not arrays, here and above: rows are few, and numpy's own code is cold between two steps."""
+        _, ends, looks = self._places[:, : self.count].tolist()
+        left: int = min(map(sub, looks, ends))
+        return left
 
     def look_again(self, row: int, length: int) -> None:
         """When the row has so many tokens."""
@@ -121,8 +128,7 @@ class Rows:
 
     def sum_of(self, row: int, num_tokens: int) -> float:
         """Of the first log-probabilities, in the order in which a row sums its own."""
-        first = self._starts[row]
-        return float(np.cumsum(self._log_probs[first : first + num_tokens], dtype=np.float64)[-1])
+        return reduce(add, self.log_probs(row, 0, num_tokens))
 
     def copy(self, to: Ints, source: Ints) -> None:
         """Row to[i] becomes what row source[i] was; a row may be the source of several."""

@@ -53,6 +53,8 @@ class _StepInputs:
 
     def keep(self, parents: Ints, rows: int) -> list[Move]:
         """Move what is known about the rows; the caches are to follow."""
+        if not len(parents):
+            return []
         moved = np.flatnonzero(parents != self.numbers[: len(parents)])
         if not len(moved):
             return []
