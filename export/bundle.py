@@ -85,7 +85,7 @@ class Request:
     calibration: Path | None = None
     tests: tuple[tuple[Path, Path], ...] = ()
     target_texts: tuple[Path, ...] = ()  # that the model learned to write; empty: any token may come out
-    pair: str | None = None  # which pair the sentences are of, in a model of several
+    pair: str | None = None  # in a model of several, the one to export
     name: str | None = None
     version: str | None = None
     limits: Limits = DEFAULT_LIMITS
@@ -125,7 +125,7 @@ def _find_pair(saved: SavedModel, name: str | None) -> Pair:
     if name is None and len(pairs) == 1:
         return next(iter(pairs.values()))
     if name not in pairs:
-        raise ExportError(f"this model translates {', '.join(pairs)}; name one with --pair: the sentences are of one")
+        raise ExportError(f"this model translates {', '.join(pairs)}; name one with --pair: a bundle serves one")
     return pairs[name]
 
 
@@ -245,13 +245,14 @@ class _Export:
         )
 
     def _write_manifest(self, directory: Path, graphs: Graphs, evidence: Mapping[str, Any]) -> Bundle:
-        pairs, config = _pairs(self.saved), self.saved.config
+        # One pair, whatever else the model knows: scales, tokens that come out and evidence are of this one.
+        pair, config = self.pair, self.saved.config
         bundle = Bundle(
             path=directory,
-            name=self.request.name or "+".join(f"{pair.source}-{pair.target}" for pair in pairs),
+            name=self.request.name or f"{pair.source}-{pair.target}",
             version=self.request.version or _content_version(directory),
             precision=self.request.precision,
-            pairs=pairs,
+            pairs=(pair,),
             architecture=self.network.architecture,
             limits=self.limits,
             tokenizer=TokenizerFiles("sentencepiece", {"model": TOKENIZER}),
@@ -334,7 +335,7 @@ def parse(arguments: Sequence[str] | None) -> Request:
         default=[],
         help="what an int8 model learned to write: no other token",
     )
-    parser.add_argument("--pair", help="in a model of several pairs, the one that the sentences are of")
+    parser.add_argument("--pair", help="in a model of several pairs, the one to export")
     parser.add_argument("--name", help="by default the pair, such as pt-en")
     parser.add_argument("--version", help="by default made of the content")
     parser.add_argument("--max-source-tokens", type=int, default=DEFAULT_LIMITS.max_source_tokens)

@@ -12,6 +12,7 @@ from export.bundle import ExportError, Request, export, main, parse, read_senten
 from export.decoding import GraphDecoder
 from export.verify import VerificationError
 from model.saved import SavedModel, save_model
+from model.tokenizer import target_tag
 from service.bundles.manifest import Bundle, Limits, Precision, read_bundle, read_golden
 from tests.conftest import export_tiny
 
@@ -53,6 +54,21 @@ def test_the_card_lists_corpora_and_what_was_machine_made(
     saved = SavedModel(tiny_saved.network, tiny_saved.tokenizer, tiny_saved.pairs, {"corpora": corpora})
     bundle = export_tiny(saved, tmp_path / "out", "fp32", few_sentences)
     assert "| a.pt, a.en | 12 | 0.5 | pt |" in bundle.file("MODEL_CARD.md").read_text("utf-8")
+
+
+def test_a_model_of_several_pairs_gives_one_bundle_for_each(
+    tiny_saved: SavedModel, few_sentences: Path, tmp_path: Path
+) -> None:
+    """Scales, tokens and evidence are of one pair: to claim another would be to serve what nobody has checked."""
+    tags = [tiny_saved.tokenizer.symbol_id(target_tag(language)) for language in ("en", "pt")]
+    ways = [("pt", "en", tags[0]), ("en", "pt", tags[1])]
+    pairs = [{"source": source, "target": target, "source_prefix_ids": [tag]} for source, target, tag in ways]
+    saved = SavedModel(tiny_saved.network, tiny_saved.tokenizer, pairs, {})
+    with pytest.raises(ExportError, match=r"pt-en, en-pt; name one with --pair"):
+        export_tiny(saved, tmp_path / "out", "int8", few_sentences)
+    bundle = export_tiny(saved, tmp_path / "out", "int8", few_sentences, pair="pt-en")
+    assert (bundle.name, [(pair.source, pair.target) for pair in bundle.pairs]) == ("pt-en", [("pt", "en")])
+    assert all(sentence.source_ids[0] == tags[0] for sentence in read_golden(bundle))
 
 
 def test_golden_sentences_come_out_again(tiny_bundle: Bundle, tiny_saved: SavedModel) -> None:
