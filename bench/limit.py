@@ -112,9 +112,13 @@ class Peaks:
         return min(self.int8, operations / num_bytes * self.bandwidths[size])
 
 
+def peak_rate(kind: str, seconds: float) -> float:
+    return product_rate(kind, LARGE, LARGE, LARGE, seconds)
+
+
 def measure_peaks(seconds: float) -> Peaks:
-    rates = [product_rate(kind, LARGE, LARGE, LARGE, seconds) for kind in ("int8", "fp32")]
-    return Peaks(rates[0], rates[1], {size: bandwidth(size, seconds) for size in SIZES})
+    sizes = {size: bandwidth(size, seconds) for size in SIZES}
+    return Peaks(peak_rate("int8", seconds), peak_rate("fp32", seconds), sizes)
 
 
 @dataclass(frozen=True)
@@ -138,6 +142,12 @@ def encoder_cost(shape: Architecture, rows: int) -> Cost:
     d, ff = shape.d_model, shape.d_ff
     weights = shape.encoder_layers * (4 * d * d + 2 * d * ff) + shape.decoder_layers * 2 * d * d
     return Cost(2 * weights * rows * SOURCE_TOKENS, weights + 4 * d * rows * SOURCE_TOKENS)
+
+
+def sentence_operations(shape: Architecture, outputs: int, source_tokens: float, target_tokens: float) -> float:
+    """Of all products with weights that one sentence takes, greedy."""
+    of_source = encoder_cost(shape, 1).operations / SOURCE_TOKENS
+    return source_tokens * of_source + target_tokens * decoder_cost(shape, outputs, 1).operations
 
 
 def decoder_seconds(subject: Subject, source: list[int], rows: int, files: int) -> float:

@@ -20,6 +20,7 @@ from bench.limit import (
     operator_profile,
     operator_table,
     product_rate,
+    sentence_operations,
 )
 from bench.models import Subject, output_columns
 from bench.offline import File, Offline
@@ -54,6 +55,8 @@ def test_counted_operations_are_those_of_the_graphs(tiny_bundle: Bundle) -> None
     assert decoder_cost(shape, outputs, rows=3).operations == 2 * 3 * weights_multiplied(tiny_bundle, DECODER)
     tokens = 3 * SOURCE_TOKENS
     assert encoder_cost(shape, rows=3).operations == 2 * tokens * weights_multiplied(tiny_bundle, ENCODER)
+    both = [2 * weights_multiplied(tiny_bundle, name) for name in (ENCODER, DECODER)]
+    assert sentence_operations(shape, outputs, 7, 5) == 7 * both[0] + 5 * both[1]
 
 
 def test_the_roof_is_the_lower_of_two() -> None:
