@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from model.transformer import Transformer
+from model.workers import Workers
 
 QUINTIC = (3.4445, -4.7750, 2.0315)  # drives singular values towards 1 in five rounds
 ROUNDS = 5
@@ -38,8 +39,13 @@ def square_parts(weight: Tensor) -> Iterable[Tensor]:
 
 
 class Muon(torch.optim.Optimizer):
-    def __init__(self, parameters: Iterable[Tensor], lr: float = 1e-3, momentum: float = 0.95) -> None:
+    """Processes that train together have the same matrices to turn: each turns its share of them."""
+
+    def __init__(
+        self, parameters: Iterable[Tensor], workers: Workers, lr: float = 1e-3, momentum: float = 0.95
+    ) -> None:
         super().__init__(parameters, {"lr": lr, "momentum": momentum})
+        self._workers = workers
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
@@ -55,7 +61,8 @@ class Muon(torch.optim.Optimizer):
                     parts.setdefault(part.shape, []).append((part, towards))
             for shape, pairs in parts.items():
                 scale = group["lr"] * MATCH_ADAM * max(shape) ** 0.5
-                for (part, _), change in zip(pairs, orthogonalize(torch.stack([t for _, t in pairs])), strict=True):
+                changes = self._workers.spread(orthogonalize, torch.stack([towards for _, towards in pairs]))
+                for (part, _), change in zip(pairs, changes, strict=True):
                     part.sub_(change, alpha=scale)
 
 
@@ -86,7 +93,7 @@ class Optimizers:
             part.load_state_dict(state[name])
 
 
-def make_optimizers(network: Transformer, kind: str) -> Optimizers:
+def make_optimizers(network: Transformer, kind: str, workers: Workers) -> Optimizers:
     matrices: list[nn.Parameter] = []
     if kind == "muon":
         layers = [*network.encoder.layers, *network.decoder.layers]
@@ -97,5 +104,5 @@ def make_optimizers(network: Transformer, kind: str) -> Optimizers:
         "adam": torch.optim.Adam(others, betas=(0.9, 0.98), eps=1e-9, fused=True)
     }
     if matrices:
-        parts["muon"] = Muon(matrices)
+        parts["muon"] = Muon(matrices, workers)
     return Optimizers(parts)

@@ -152,9 +152,8 @@ def build_trainer(recipe: Recipe, config: TrainConfig, console: Console) -> Trai
 
 
 def stop_politely(trainer: Trainer) -> None:
-    """SIGTERM loses nothing. Several processes would stop at different updates: they are ended as they are."""
-    if trainer.workers.size == 1:
-        signal.signal(signal.SIGTERM, lambda *_: setattr(trainer, "asked_to_stop", True))
+    """SIGTERM loses nothing, whichever of the processes gets it."""
+    signal.signal(signal.SIGTERM, lambda *_: setattr(trainer, "asked_to_stop", True))
 
 
 def corpora_facts(texts: list[Text]) -> list[dict[str, object]]:
@@ -225,7 +224,7 @@ def run(
         raise typer.Exit(1) from error
     if result is not None:
         console.print(f"saved {result}")
-    elif trainer.asked_to_stop:
+    elif trainer.stopping and trainer.workers.is_first:
         console.print(f"stopped at update {trainer.progress.step}; the same command goes on from there")
 
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-import torch.nn.functional as F
 from rich.console import Console
 
 from model.batches import Batch, Batches
@@ -19,6 +18,7 @@ from model.checkpoint import Progress, average, keep_best, load_state, save_stat
 from model.config import TrainConfig
 from model.curve import Curve
 from model.evaluate import evaluate
+from model.loss import smoothed_cross_entropy
 from model.meter import Meter
 from model.optimizer import make_optimizers
 from model.saved import SavedModel, save_model
@@ -46,8 +46,7 @@ def learning_rate(step: int, config: TrainConfig) -> float:
 def summed_loss(network: Transformer, batch: Batch, label_smoothing: float) -> torch.Tensor:
     hidden = network(batch.source, batch.target_in)  # [B, T, d]
     real = batch.target_out != PAD_ID  # no work on padding in the output layer
-    logits = network.logits(hidden[real])  # [tokens, V]
-    return F.cross_entropy(logits, batch.target_out[real], label_smoothing=label_smoothing, reduction="sum")
+    return smoothed_cross_entropy(hidden[real], network.embedding.weight, batch.target_out[real], label_smoothing)
 
 
 @dataclass
@@ -63,10 +62,11 @@ class Trainer:
 
     def __post_init__(self) -> None:
         self.network = self.saved.network
-        self.optimizer = make_optimizers(self.network, self.config.optimizer)
+        self.optimizer = make_optimizers(self.network, self.config.optimizer, self.workers)
         self.progress = Progress()
         self.skipped_in_a_row = 0
-        self.asked_to_stop = False  # from outside, between two updates
+        self.asked_to_stop = False  # from outside
+        self.stopping = False  # all processes know that one of them was asked, after the same update
 
     def resume(self) -> bool:
         path = self.folder / "last.pt"
@@ -113,7 +113,9 @@ class Trainer:
                 target_tokens + batch.num_target_tokens,
                 tokens + batch.num_tokens,
             )
-        total, target_tokens, tokens = self.workers.sum_gradients(self.network, total, target_tokens, tokens)  # type: ignore[assignment]
+        numbers = total, target_tokens, tokens, self.asked_to_stop
+        total, target_tokens, tokens, asked = self.workers.sum_gradients(self.network, *numbers)  # type: ignore[assignment]
+        self.stopping = asked > 0
         for parameter in self.network.parameters():
             if parameter.grad is not None:
                 parameter.grad.div_(target_tokens)
@@ -187,7 +189,7 @@ class Trainer:
         with Meter(self.console, self.config.max_steps, self.progress, visible=self.workers.is_first) as meter:
             saved_at = time.monotonic()
             for group in self.groups():
-                if self.asked_to_stop:
+                if self.stopping:
                     self.checkpoint()
                     return None
                 if self.progress.step >= self.config.max_steps or self.progress.stale >= self.config.patience:

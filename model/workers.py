@@ -1,6 +1,7 @@
 """The processes that train together. Started by torchrun, or alone; the loop does not know which."""
 
 import os
+from collections.abc import Callable
 
 import torch
 import torch.distributed as dist
@@ -32,6 +33,17 @@ class Workers:
             p.grad.copy_(flat[position : position + p.numel()].view_as(p))  # type: ignore[union-attr]
             position += p.numel()
         return [float(total) for total in flat[position:]]
+
+    def spread(self, work: Callable[[torch.Tensor], torch.Tensor], items: torch.Tensor) -> torch.Tensor:
+        """work(items), items along the first dimension: each process does its share, and all get everything."""
+        if self.size == 1:
+            return work(items)
+        first, end = (len(items) * rank // self.size for rank in (self.rank, self.rank + 1))
+        done = torch.zeros_like(items)
+        if first < end:
+            done[first:end] = work(items[first:end])
+        dist.all_reduce(done)  # the others' are zero here
+        return done
 
     def share(self, number: int) -> int:
         """What the first process says, to all."""

@@ -1,0 +1,34 @@
+"""The loss that trains our models is torch's own, to the last digits that matter."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from model.loss import smoothed_cross_entropy
+
+
+def inputs(scale: float = 1.0) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(3)
+    hidden = scale * torch.randn(7, 5, dtype=torch.float64, generator=generator)
+    weight = torch.randn(11, 5, dtype=torch.float64, generator=generator)
+    return hidden.requires_grad_(), weight.requires_grad_(), torch.tensor([0, 10, 3, 3, 5, 0, 9])
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("scale", [1.0, 1e4])
+def test_it_is_torchs_cross_entropy(smoothing: float, scale: float) -> None:
+    """Loss and both gradients; also where a network is sure and wrong, so that a probability is too small to exist."""
+    hidden, weight, targets = inputs(scale)
+    ours = 0.5 * smoothed_cross_entropy(hidden, weight, targets, smoothing)
+    theirs = 0.5 * F.cross_entropy(hidden @ weight.T, targets, label_smoothing=smoothing, reduction="sum")
+    torch.testing.assert_close(ours, theirs)
+    for mine, other in zip(*(torch.autograd.grad(loss, (hidden, weight)) for loss in (ours, theirs)), strict=True):
+        torch.testing.assert_close(mine, other)
+
+
+def test_nothing_is_lost_in_single_precision() -> None:
+    """As it is trained."""
+    hidden, weight, targets = (tensor.detach() for tensor in inputs())
+    exact = smoothed_cross_entropy(hidden, weight, targets, 0.1)
+    single = smoothed_cross_entropy(hidden.float(), weight.float(), targets, 0.1)
+    torch.testing.assert_close(single.double(), exact, rtol=1e-6, atol=0)
