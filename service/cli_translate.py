@@ -66,6 +66,8 @@ def translate(
     ] = None,
 ) -> None:
     """Translate standard input to standard output: a line in, a line out, in order. Empty lines pass through."""
+    # Most of a large batch's memory is never used, but huge pages would make it all resident. Before NumPy is loaded.
+    os.environ.setdefault("NUMPY_MADVISE_HUGEPAGE", "0")
     if n_best > beam:
         raise typer.BadParameter(f"{n_best} is more than --beam {beam}; ask for a wider beam.", param_hint="--n-best")
     from service.bundles.manifest import BundleError
@@ -195,7 +197,7 @@ def _open_engine(bundle: "Bundle", num_threads: int, max_rows: int) -> "Engine":
     from service.engine.sessions import OrtSessions
 
     sessions = OrtSessions(bundle, threads=1)
-    runners = [OrtRunner(sessions, max_rows) for _ in range(num_threads)]
+    runners = [OrtRunner(sessions, max_rows, reserve=False) for _ in range(num_threads)]
     # Nobody else is here: no rows are kept free, and what is read is bounded by the windows.
     return Engine(
         runners, DecodingRules.of(bundle), EngineSettings(max_queued_tokens=sys.maxsize, interactive_share=0.0)

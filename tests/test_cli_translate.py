@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from subprocess import PIPE
 
+import psutil
 import pytest
 from typer import Typer
 from typer.testing import CliRunner
@@ -184,6 +185,20 @@ class TestProcess:
         wrong = subprocess.run([*command, "--to", "fi"], input=b"x", capture_output=True, cwd=ROOT)
         assert wrong.returncode == 1
         assert wrong.stderr.decode() == "No bundle translates pt to fi; there is --from pt --to en.\n"
+
+    def test_a_large_batch_costs_no_memory_before_it_is_used(self) -> None:
+        """Two threads with beams have room for half a gigabyte; one line must not fill it."""
+        command = [sys.executable, "-m", "service.cli", "translate", "--from", "pt", "--to", "en"]
+        beams = ["--beam", "4", "--threads", "2"]
+        with subprocess.Popen([*command, *beams], stdin=PIPE, stdout=PIPE, cwd=ROOT) as process:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            process.stdin.write(b"Bom dia!\n")
+            process.stdin.flush()
+            assert process.stdout.readline() == b"Good morning!\n"
+            assert psutil.Process(process.pid).memory_info().rss < 350e6  # all of it would be 670
+            process.stdin.close()
+        assert process.returncode == 0
 
 
 class TestCommand:

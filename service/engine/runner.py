@@ -115,13 +115,19 @@ class _GreedyRun(NamedTuple):
 class OrtRunner:
     """The rows of one batch, for one thread at a time. `state` is for tests: by default it follows the device."""
 
-    def __init__(self, sessions: OrtSessions, max_rows: int, state: Literal["host", "device"] | None = None) -> None:
+    def __init__(
+        self,
+        sessions: OrtSessions,
+        max_rows: int,
+        state: Literal["host", "device"] | None = None,
+        reserve: bool = True,  # all memory at once, as a server should; else what is used
+    ) -> None:
         bundle = sessions.bundle
         self.max_rows, self.max_source_tokens = max_rows, bundle.limits.max_source_tokens
         self._sessions, self._max_new_tokens = sessions, bundle.limits.max_new_tokens
         sizes = {"rows": max_rows, "source": self.max_source_tokens, "target": self._max_new_tokens}
         on_host = state == "host" or (state is None and sessions.device == "cpu")
-        self._state: State = HostState(sessions, sizes) if on_host else DeviceState(sessions, sizes)
+        self._state: State = HostState(sessions, sizes, reserve) if on_host else DeviceState(sessions, sizes)
         self._run = run_on_host if on_host else run_on_device
         self._inputs = _StepInputs(max_rows, self._max_new_tokens)
         self._outputs = _StepOutputs(max_rows, min(2 * max_rows, bundle.architecture.vocab_size))

@@ -51,14 +51,16 @@ class State(Protocol):
 class HostState:
     """NumPy memory; tensors of one kind lie together, so that a row's move is one copy for all of them."""
 
-    def __init__(self, sessions: OrtSessions, sizes: dict[str, int]) -> None:
+    def __init__(self, sessions: OrtSessions, sizes: dict[str, int], reserve: bool) -> None:
+        """`reserve` writes all of it now, so that the process has its full size before the first request."""
         self._encoder, self._tensors = sessions.encoder, sessions.bundle.state
-        # Zeros, because what a mask hides is still multiplied, and 0 x NaN is NaN; written now, so that the process has
-        # its full size before the first request.
+        # Zeros, because what a mask hides is still multiplied, and 0 x NaN is NaN.
         self._blocks = {
-            kind: np.full((len(same), *_shape(same[0], sizes)), 0, same[0].dtype)
+            kind: np.zeros((len(same), *_shape(same[0], sizes)), same[0].dtype)
             for kind, same in _by_kind(self._tensors).items()
         }  # [tensors, rows, …]
+        for block in self._blocks.values() if reserve else ():
+            block.fill(0)
         self.num_bytes = sum(block.nbytes for block in self._blocks.values())
 
     def encode(self, feeds: dict[str, Ints], rows: Sequence[int]) -> None:
