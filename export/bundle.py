@@ -108,16 +108,24 @@ def export(request: Request, console: Console) -> Bundle:
 
 
 def _check(request: Request) -> None:
-    if not request.tests:
-        raise ExportError("give at least one --verify SRC REF: a bundle carries the evidence of its own export")
-    if request.golden is None:
-        raise ExportError("give --golden FILE with sentences that servers replay when they load the bundle")
-    if request.precision == "int8" and request.calibration is None:
-        raise ExportError(
-            "give --calibration FILE with source sentences like those to be translated (not the test set)"
-        )
+    missing = list(_missing(request))
+    if missing:
+        raise ExportError("\n".join(missing))
     if request.out.exists() and not request.replace:
         raise ExportError(f"{request.out} exists; give another name, or --replace")
+
+
+def _missing(request: Request) -> Iterator[str]:
+    """All at once, so that nobody starts the command three times to learn of three options."""
+    if not request.tests:
+        yield (
+            f"give at least one --verify SRC REF, {request.parity_sentences} sentences or more: "
+            "a bundle carries the evidence of its own export"
+        )
+    if request.golden is None:
+        yield "give --golden FILE with source sentences that servers replay when they load the bundle"
+    if request.precision == "int8" and request.calibration is None:
+        yield "give --calibration FILE with source sentences like those to be translated (not the test set)"
 
 
 def _find_pair(saved: SavedModel, name: str | None) -> Pair:
@@ -299,14 +307,23 @@ class _Export:
 def read_sentences(path: Path, language: str) -> list[str]:
     """One sentence a line; or, in a .tsv whose first line names languages, the column of this one."""
     try:
-        lines = path.read_text("utf-8").splitlines()
+        text = path.read_bytes().decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ExportError(f"{path} cannot be read as sentences: {error}") from error
-    if path.suffix != ".tsv":
-        return lines
-    header, *rows = [line.split("\t") for line in lines]
+    # As in training: a line ends at a line feed only, or a separator within a sentence would shift all that follow.
+    lines = [line.rstrip("\r") for line in text.removesuffix("\n").split("\n")] if text else []
+    return _column(path, lines, language) if path.suffix == ".tsv" else lines
+
+
+def _column(path: Path, lines: Sequence[str], language: str) -> list[str]:
+    header, *rows = [line.split("\t") for line in lines] or [[""]]
     if language not in header:
-        raise ExportError(f"{path} has the columns {', '.join(header)}, and none named {language}")
+        raise ExportError(
+            f"{path} has no column named {language}: the first line of a .tsv must name the language of each column"
+        )
+    for number, row in enumerate(rows, 2):
+        if len(row) != len(header):
+            raise ExportError(f"{path}, line {number}: {len(row)} columns, the first line has {len(header)}")
     return [row[header.index(language)] for row in rows]
 
 
@@ -323,10 +340,18 @@ def parse(arguments: Sequence[str] | None) -> Request:
     parser.add_argument("checkpoint", type=Path, help="a saved model, .safetensors")
     parser.add_argument("out", type=Path, help="the bundle's directory")
     parser.add_argument("--precision", choices=["int8", "fp32", "fp16"], default="int8")
-    parser.add_argument("--calibration", type=Path, help="source sentences that int8 scales are chosen by")
-    parser.add_argument("--golden", type=Path, help="sentences of your own that servers replay when they load it")
     parser.add_argument(
-        "--verify", nargs=2, type=Path, action="append", default=[], metavar=("SRC", "REF"), help="a test set"
+        "--calibration", type=Path, help="source sentences, such as those trained on, that int8 scales are chosen by"
+    )
+    parser.add_argument("--golden", type=Path, help="source sentences that servers replay when they load it")
+    parser.add_argument(
+        "--verify",
+        nargs=2,
+        type=Path,
+        action="append",
+        default=[],
+        metavar=("SRC", "REF"),
+        help=f"a test set, of {MIN_PARITY_SENTENCES} sentences or more in all",
     )
     parser.add_argument(
         "--target-text",
@@ -338,10 +363,19 @@ def parse(arguments: Sequence[str] | None) -> Request:
     parser.add_argument("--pair", help="in a model of several pairs, the one to export")
     parser.add_argument("--name", help="by default the pair, such as pt-en")
     parser.add_argument("--version", help="by default made of the content")
-    parser.add_argument("--max-source-tokens", type=int, default=DEFAULT_LIMITS.max_source_tokens)
-    parser.add_argument("--max-new-tokens", type=int, default=DEFAULT_LIMITS.max_new_tokens)
-    parser.add_argument("--default-beam-size", type=int, default=1)
-    parser.add_argument("--parity-sentences", type=int, default=MIN_PARITY_SENTENCES)
+    parser.add_argument(
+        "--max-source-tokens", type=int, default=DEFAULT_LIMITS.max_source_tokens, help="longer text is split"
+    )
+    parser.add_argument(
+        "--max-new-tokens", type=int, default=DEFAULT_LIMITS.max_new_tokens, help="a translation has no more"
+    )
+    parser.add_argument("--default-beam-size", type=int, default=1, help="what the bundle recommends; 1 is greedy")
+    parser.add_argument(
+        "--parity-sentences",
+        type=int,
+        default=MIN_PARITY_SENTENCES,
+        help="how many of --verify go through torch and ONNX Runtime both; this takes most of the time",
+    )
     parser.add_argument("--replace", action="store_true", help="put the new bundle in the place of an old one")
     given = parser.parse_args(arguments)
     if given.parity_sentences < MIN_PARITY_SENTENCES:
@@ -361,7 +395,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         export(parse(arguments), console)
     except (ExportError, SavedModelError, VerificationError) as error:
-        console.print(f"[red]{error}", soft_wrap=True)
+        console.print(str(error), style="red", markup=False, soft_wrap=True)
         sys.exit(1)
 
 

@@ -179,8 +179,38 @@ def test_sentences_of_a_table_are_chosen_by_language(tmp_path: Path) -> None:
     assert read_sentences(table, "pt") == ["Olá"]
     assert read_sentences(table, "en") == ["Hello"]
     assert read_sentences(plain, "pt") == ["Olá", "Até logo"]
-    with pytest.raises(ExportError, match="none named de"):
+    with pytest.raises(ExportError, match="no column named de"):
         read_sentences(table, "de")
+
+
+def test_lines_end_where_training_saw_them_end(tmp_path: Path) -> None:
+    """A separator within one sentence must not shift every reference below it; Windows' line ends are no text."""
+    (tmp_path / "a.pt").write_bytes("Um\u2028dois\x85\x0c\r\nTrês\r\n".encode())
+    assert read_sentences(tmp_path / "a.pt", "pt") == ["Um\u2028dois\x85\x0c", "Três"]
+
+
+@pytest.mark.parametrize(
+    ("table", "sentence"),
+    [
+        ("Olá\tHello\nAdeus\tGoodbye\n", "first line of a .tsv must name the language"),
+        ("pt\ten\nOlá\tHello\nAdeus\n", "line 3: 1 columns, the first line has 2"),
+        ("", "no column named en"),
+    ],
+)
+def test_a_table_that_cannot_be_read_is_refused_in_one_sentence(tmp_path: Path, table: str, sentence: str) -> None:
+    """A corpus to train on has no first line of names: whoever brings it here learns what is missing."""
+    path = tmp_path / "corpus.tsv"
+    path.write_text(table, "utf-8")
+    with pytest.raises(ExportError, match=sentence):
+        read_sentences(path, "en")
+
+
+def test_all_that_is_missing_is_said_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+    """Three options are needed; nobody should have to fail three times to hear of them."""
+    with pytest.raises(SystemExit):
+        main(["m.safetensors", "out"])
+    told = capsys.readouterr().err
+    assert all(option in told for option in ("--verify", "200 sentences", "--golden", "--calibration"))
 
 
 def test_the_command_says_what_is_wrong_and_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
