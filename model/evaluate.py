@@ -253,7 +253,7 @@ def run(
         pairs = read_pairs([source] if reference is None else [source, reference])[:limit]
         chosen = find_pair(saved, pair)
     except (CorpusError, SavedModelError) as error:
-        console.print(f"[red]{error}", soft_wrap=True)
+        console.print(str(error), style="red", markup=False, soft_wrap=True)
         raise typer.Exit(1) from error
     reports = [evaluate(saved, pairs, chosen, size, worst_sentences) for size in beams]
     for report in reports:
@@ -264,3 +264,7 @@ def run(
 
 def main() -> None:
     typer.run(run)
+
+
+if __name__ == "__main__":
+    main()

@@ -2,6 +2,8 @@
 
 import json
 import math
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -125,6 +127,14 @@ def test_evaluate_command_writes_a_report(tmp_path: Path, tokenizer: Tokenizer) 
     assert all(report["sentences"] == 2 and len(report["worst"]) == 2 for report in reports)
     missing = CliRunner().invoke(app, [str(tmp_path / "none.safetensors"), str(tmp_path / "a.tsv")])
     assert missing.exit_code == 1
+
+
+def test_evaluate_runs_as_a_module() -> None:
+    """As `python -m model.train` does; without a word it would pass for a model that was scored."""
+    command = [sys.executable, "-m", "model.evaluate", "--help"]
+    result = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True, timeout=120)
+    assert result.returncode == 0
+    assert "Score a trained model" in result.stdout
 
 
 def test_a_model_of_two_pairs_asks_which(tokenizer: Tokenizer) -> None:
