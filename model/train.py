@@ -152,8 +152,17 @@ def build_trainer(recipe: Recipe, config: TrainConfig, console: Console) -> Trai
 
 
 def stop_politely(trainer: Trainer) -> None:
-    """SIGTERM loses nothing, whichever of the processes gets it."""
-    signal.signal(signal.SIGTERM, lambda *_: setattr(trainer, "asked_to_stop", True))
+    """SIGTERM and Ctrl-C lose nothing, whichever of the processes gets them."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+
+    def ask(number: int, _: object) -> None:
+        trainer.asked_to_stop = True
+        if trainer.workers.size == 1:  # torchrun passes on what a terminal has sent to all already
+            signal.signal(number, before[signal.Signals(number)])  # who cannot wait for the update to end asks again
+
+    for number, handler in before.items():
+        if handler is not signal.SIG_IGN:  # a shell may have started it so, in the background
+            signal.signal(number, ask)
 
 
 def corpora_facts(texts: list[Text]) -> list[dict[str, object]]:
@@ -182,24 +191,24 @@ def run(
     tokenizer: Annotated[Path | None, typer.Option(help="use this SentencePiece model instead of learning one")] = None,
     vocab_size: Annotated[int | None, typer.Option(help="pieces of a new tokenizer")] = None,
     init: Annotated[Path | None, typer.Option(help="start from these weights, with a fresh optimizer")] = None,
-    dropout: Annotated[float | None, typer.Option()] = None,
-    batch_tokens: Annotated[int, typer.Option()] = TrainConfig.batch_tokens,
-    accumulate: Annotated[int, typer.Option()] = TrainConfig.accumulate,
-    max_steps: Annotated[int, typer.Option()] = TrainConfig.max_steps,
-    peak_lr: Annotated[float, typer.Option()] = TrainConfig.peak_lr,
-    warmup_steps: Annotated[int, typer.Option()] = TrainConfig.warmup_steps,
+    dropout: Annotated[float | None, typer.Option(help="instead of the preset's")] = None,
+    batch_tokens: Annotated[int, typer.Option(help="tokens of one forward pass")] = TrainConfig.batch_tokens,
+    accumulate: Annotated[int, typer.Option(help="forward passes per update")] = TrainConfig.accumulate,
+    max_steps: Annotated[int, typer.Option(help="updates to make")] = TrainConfig.max_steps,
+    peak_lr: Annotated[float, typer.Option(help="the highest learning rate")] = TrainConfig.peak_lr,
+    warmup_steps: Annotated[int, typer.Option(help="updates until the rate is at its peak")] = TrainConfig.warmup_steps,
     decay_from: Annotated[
         int, typer.Option(help="step up to which the rate stays at its peak")
     ] = TrainConfig.decay_from,
-    optimizer: Annotated[OptimizerKind, typer.Option()] = TrainConfig.optimizer,
-    cooldown_steps: Annotated[int, typer.Option()] = TrainConfig.cooldown_steps,
-    validate_every: Annotated[int, typer.Option()] = TrainConfig.validate_every,
-    patience: Annotated[int, typer.Option()] = TrainConfig.patience,
-    average: Annotated[int, typer.Option()] = TrainConfig.average,
-    scored_sentences: Annotated[int, typer.Option()] = TrainConfig.scored_sentences,
-    join_fraction: Annotated[float, typer.Option()] = TrainConfig.join_fraction,
-    placeholder_fraction: Annotated[float, typer.Option()] = TrainConfig.placeholder_fraction,
-    checkpoint_seconds: Annotated[float, typer.Option()] = TrainConfig.checkpoint_seconds,
+    optimizer: Annotated[OptimizerKind, typer.Option(help="adam, or muon for matrices")] = TrainConfig.optimizer,
+    cooldown_steps: Annotated[int, typer.Option(help="of the rate's fall to zero")] = TrainConfig.cooldown_steps,
+    validate_every: Annotated[int, typer.Option(help="in updates")] = TrainConfig.validate_every,
+    patience: Annotated[int, typer.Option(help="validations without a better loss")] = TrainConfig.patience,
+    average: Annotated[int, typer.Option(help="best checkpoints averaged into the model")] = TrainConfig.average,
+    scored_sentences: Annotated[int, typer.Option(help="of --valid, for BLEU")] = TrainConfig.scored_sentences,
+    join_fraction: Annotated[float, typer.Option(help="of pairs joined into longer ones")] = TrainConfig.join_fraction,
+    placeholder_fraction: Annotated[float, typer.Option(help="of pairs")] = TrainConfig.placeholder_fraction,
+    checkpoint_seconds: Annotated[float, typer.Option(help="what a crash may cost")] = TrainConfig.checkpoint_seconds,
     seed: Annotated[int, typer.Option()] = TrainConfig.seed,
     threads: Annotated[int, typer.Option(help="threads of this process")] = 1,
 ) -> None:
@@ -220,7 +229,7 @@ def run(
         stop_politely(trainer)
         result = trainer.run()
     except (CorpusError, SavedModelError, TrainingError, ValueError) as error:
-        console.print(f"[red]{error}")
+        console.print(str(error), style="red", markup=False)
         raise typer.Exit(1) from error
     if result is not None:
         console.print(f"saved {result}")

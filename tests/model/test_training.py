@@ -96,9 +96,15 @@ def test_killed_and_resumed_is_as_if_never_killed(tmp_path: Path, corpus_files: 
         assert torch.equal(tensor, cut["network"][name]), name
 
 
-@pytest.mark.parametrize("launcher", [[], TWO_PROCESSES], ids=["one process", "two"])
-def test_a_polite_stop_loses_no_update(launcher: list[str], tmp_path: Path, corpus_files: tuple[Path, Path]) -> None:
-    """SIGTERM, as an orchestrator sends it: the run says where it stopped, and goes on from exactly there."""
+@pytest.mark.parametrize(
+    ("number", "launcher"),
+    [(signal.SIGTERM, []), (signal.SIGINT, []), (signal.SIGTERM, TWO_PROCESSES)],
+    ids=["one process", "Ctrl-C", "two"],
+)
+def test_a_polite_stop_loses_no_update(
+    number: signal.Signals, launcher: list[str], tmp_path: Path, corpus_files: tuple[Path, Path]
+) -> None:
+    """An orchestrator's SIGTERM, a person's Ctrl-C: the run says where it stopped, and goes on from exactly there."""
     options = ["--max-steps", "100000", "--checkpoint-seconds", "100000", "--validate-every", "1000000"]
     whole = [*launcher, *command(tmp_path / "run", corpus_files, *options)]
     stopped = subprocess.Popen(
@@ -107,9 +113,10 @@ def test_a_polite_stop_loses_no_update(launcher: list[str], tmp_path: Path, corp
         env=os.environ | {"OMP_NUM_THREADS": "1"},
         stderr=subprocess.PIPE,
         text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a background shell ignores it
     )
     wait_for(tmp_path / "run" / "curve.jsonl", stopped)
-    stopped.send_signal(signal.SIGTERM)
+    stopped.send_signal(number)
     _, told = stopped.communicate(timeout=60)
     assert stopped.returncode == 0 or launcher  # torchrun calls every signal a failure
     step = torch.load(tmp_path / "run" / "last.pt", weights_only=True)["progress"]["step"]
@@ -206,6 +213,13 @@ def test_bad_text_gets_one_sentence_and_exit_1(tmp_path: Path, corpus_files: tup
     assert result.returncode == 1
     assert "must translate line N" in result.stderr
     assert "Traceback" not in result.stderr
+
+
+def test_a_path_in_brackets_is_told_as_it_is(tmp_path: Path, corpus_files: tuple[Path, Path]) -> None:
+    """Names are not markup: rich would swallow them, or fail on a closing tag."""
+    result = run(*command(tmp_path / "run", (corpus_files[0], Path("[/absent].en"))))
+    assert result.returncode == 1
+    assert "cannot read [/absent].en" in result.stderr
 
 
 @pytest.fixture
