@@ -111,6 +111,8 @@ def as_dragoman_error(error: Exception) -> DragomanError:
         return NotFound("There is nothing at this path; /docs lists what there is.")
     if status == 405:
         return MethodNotAllowed("This path does not take this method; /docs says which it takes.")
+    if isinstance(error.__cause__, UnicodeDecodeError):
+        return BadRequest("The body is not UTF-8; encode it so.")
     if status < 500:
         return BadRequest("The request could not be read; check its body and its headers.")
     return InternalError("Something went wrong here; the request id leads to it in the log.")
@@ -132,7 +134,8 @@ def _sentence(problem: Mapping[str, Any]) -> str:
     if problem["type"] == "extra_forbidden":
         return f"{name} is not a field of this request"
     if name == "text" and problem["type"] not in ("missing", "too_short", "too_long"):
-        return "text must be a string or a list of strings"
+        several = len(problem["loc"]) > 2  # behind the field's name: which member of the union complains
+        return "text must be a string" + " or a list of strings" * several
     if problem["type"] in ("value_error", "assertion_error"):
         return str(problem["msg"]).removeprefix("Value error, ")
     return f"{name}: {str(problem['msg'])[0].lower()}{str(problem['msg'])[1:]}"

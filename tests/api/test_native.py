@@ -168,7 +168,7 @@ async def test_a_stream_that_fails_midway_says_so(open_client: OpenClient, trans
         (b"", 400, "JSON object"),
         (b"{", 400, "not JSON"),
         (b"\xff\xfe{}", 400, "not JSON"),
-        (b'{"text": "caf\xe9"}', 400, "could not be read"),
+        (b'{"text": "caf\xe9"}', 400, "not UTF-8"),
         (b"[" * 100_000, 400, "could not be read"),
         (b"[]", 400, "JSON object"),
         (b'"text"', 400, "JSON object"),
@@ -205,6 +205,14 @@ async def test_bad_input_gets_a_clear_problem(open_client: OpenClient, body: byt
     problem = schemas.Problem.model_validate(response.json())
     assert (response.status_code, problem.status) == (status, status)
     assert words in problem.detail
+
+
+@pytest.mark.parametrize("path", ["/v1/translate/stream", "/v1/explain"])
+async def test_a_list_where_one_text_is_taken_is_told_so(open_client: OpenClient, path: str) -> None:
+    """Advice that cannot work, to send a list of strings, would be worse than none."""
+    async with open_client() as client:
+        response = await client.post(path, json={"text": ["gato"], "target": "en"})
+    assert (response.status_code, response.json()["detail"]) == (422, "text must be a string.")
 
 
 async def test_a_body_that_is_not_declared_as_json_is_told_so(open_client: OpenClient) -> None:
