@@ -162,7 +162,7 @@ def open_catalog(
         if report.failed:
             raise BundleError(report.failed[0])
         if not catalog.bundles():
-            raise BundleError(f"There is no bundle in {bundle or EMBEDDED}; give --bundle DIR.")
+            raise BundleError(f"There is no bundle in {bundle or EMBEDDED}; --bundle takes what dragoman-export wrote.")
         _check_pair(source, target, catalog.routes())
         yield catalog
     finally:

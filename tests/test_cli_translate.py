@@ -200,6 +200,13 @@ class TestProcess:
             process.stdin.close()
         assert process.returncode == 0
 
+    def test_a_directory_without_a_bundle_is_told_as_such(self, tmp_path: Path) -> None:
+        """Whoever gave --bundle is not told to give --bundle."""
+        command = [sys.executable, "-m", "service.cli", "translate", "--from", "pt", "--to", "en"]
+        wrong = subprocess.run([*command, "--bundle", str(tmp_path)], input=b"x", capture_output=True, cwd=ROOT)
+        assert wrong.returncode == 1
+        assert f"no bundle in {tmp_path}; --bundle takes what dragoman-export wrote" in wrong.stderr.decode()
+
 
 class TestCommand:
     def invoke(self, *arguments: str):
