@@ -14,7 +14,7 @@ SOURCES ?=
 BASE ?= HEAD~1
 COMPARE_OPTIONS ?=
 
-.PHONY: help serve test lint types unit format train bench bench-full bench-compare soak screenshots demo-metrics deploy-checks clean
+.PHONY: help serve test lint types unit format train bench bench-full bench-compare soak split-check screenshots demo-metrics deploy-checks clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 15

@@ -38,7 +38,7 @@ class CorpusSpec:
         for modifier in modifiers:
             key, _, value = modifier.partition("=")
             if key == "weight":
-                weight = float(value)
+                weight = parse_weight(value, text)
             elif key == "machine":
                 machine = value
             else:
@@ -49,6 +49,13 @@ class CorpusSpec:
         if len(paths) > 2 or (len(paths) == 1 and paths[0].suffix != ".tsv"):
             raise CorpusError(f"corpus {text!r} must be two files with a comma between, or one .tsv")
         return CorpusSpec(paths, weight, machine)
+
+
+def parse_weight(value: str, text: str) -> float:
+    try:
+        return float(value)
+    except ValueError:
+        raise CorpusError(f"the weight {value!r} of corpus {text!r} is not a number") from None
 
 
 def read_lines(path: Path) -> list[str]:

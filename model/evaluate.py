@@ -239,9 +239,9 @@ def run(
     source: Annotated[Path, typer.Argument(help="source sentences, one a line; or a .tsv with both sides")],
     reference: Annotated[Path | None, typer.Argument(help="their translations, one a line")] = None,
     pair: Annotated[str | None, typer.Option(help="for a model of several pairs: which one, such as pt-en")] = None,
-    beams: Annotated[list[int], typer.Option("--beam", help="beam size; may be given several times")] = [1, 4],  # noqa: B006
-    limit: Annotated[int | None, typer.Option(help="score only the first N sentences")] = None,
-    threads: Annotated[int, typer.Option(help="threads of torch")] = 1,
+    beams: Annotated[list[int], typer.Option("--beam", min=1, help="beam size; may be given several times")] = [1, 4],  # noqa: B006
+    limit: Annotated[int | None, typer.Option(min=1, help="score only the first N sentences")] = None,
+    threads: Annotated[int, typer.Option(min=1, help="threads of torch")] = 1,
     worst_sentences: Annotated[int, typer.Option("--worst", help="how many of the worst to show")] = 10,
     out: Annotated[Path | None, typer.Option("--json", help="also write the report here")] = None,
 ) -> None:

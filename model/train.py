@@ -49,6 +49,10 @@ class Recipe:
     def __post_init__(self) -> None:
         if len(self.languages) != 2:
             raise CorpusError("--languages names the two sides of the corpora, such as pt,en")
+        preset(self.preset)  # raises where there is none of this name
+        for spec in map(CorpusSpec.parse, self.corpora):
+            if spec.machine not in (None, *self.languages):
+                raise CorpusError(f"machine={spec.machine} of {spec.files[0]} is none of {', '.join(self.languages)}")
 
     def directions(self) -> list[tuple[str, str]]:
         parsed = []
@@ -210,7 +214,7 @@ def run(
     placeholder_fraction: Annotated[float, typer.Option(help="of pairs")] = TrainConfig.placeholder_fraction,
     checkpoint_seconds: Annotated[float, typer.Option(help="what a crash may cost")] = TrainConfig.checkpoint_seconds,
     seed: Annotated[int, typer.Option()] = TrainConfig.seed,
-    threads: Annotated[int, typer.Option(help="threads of this process")] = 1,
+    threads: Annotated[int, typer.Option(min=1, help="threads of this process")] = 1,
 ) -> None:
     """Train a Transformer on parallel text. Started again with the same folder, it resumes."""
     given = locals()  # the options that are fields of TrainConfig, without spelling each a third time
@@ -231,10 +235,18 @@ def run(
     except (CorpusError, SavedModelError, TrainingError, ValueError) as error:
         console.print(str(error), style="red", markup=False)
         raise typer.Exit(1) from error
+    if trainer.workers.is_first:
+        console.print(ending(trainer, result))
+
+
+def ending(trainer: Trainer, result: Path | None) -> str:
+    """What to tell at the end: a run that ends without a model must not look like one that made it."""
+    step = trainer.progress.step
     if result is not None:
-        console.print(f"saved {result}")
-    elif trainer.stopping and trainer.workers.is_first:
-        console.print(f"stopped at update {trainer.progress.step}; the same command goes on from there")
+        return f"saved {result}"
+    if trainer.stopping:
+        return f"stopped at update {step}; the same command goes on from there"
+    return f"no model yet: nothing was validated in {step} updates; go on with a higher --max-steps"
 
 
 def main() -> None:

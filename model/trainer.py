@@ -93,7 +93,7 @@ class Trainer:
             if len(epoch) < together:
                 raise TrainingError(
                     f"the corpus makes only {len(epoch)} batches, one update needs {together}: "
-                    "make batch_tokens or accumulate smaller"
+                    "make --batch-tokens or --accumulate smaller"
                 )
             for start in range(self.progress.position * together, len(epoch) - together + 1, together):
                 self.progress.position += 1

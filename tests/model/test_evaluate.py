@@ -127,6 +127,8 @@ def test_evaluate_command_writes_a_report(tmp_path: Path, tokenizer: Tokenizer) 
     assert all(report["sentences"] == 2 and len(report["worst"]) == 2 for report in reports)
     missing = CliRunner().invoke(app, [str(tmp_path / "none.safetensors"), str(tmp_path / "a.tsv")])
     assert missing.exit_code == 1
+    assert CliRunner().invoke(app, [*arguments, "--beam", "0"]).exit_code == 2
+    assert CliRunner().invoke(app, [*arguments, "--limit", "0"]).exit_code == 2
 
 
 def test_evaluate_runs_as_a_module() -> None:

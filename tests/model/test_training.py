@@ -17,6 +17,7 @@ from rich.console import Console
 
 from model.checkpoint import Progress, average, keep_best
 from model.config import TrainConfig
+from model.corpus import CorpusError
 from model.saved import SavedModelError, load_model, save_model, write_atomically
 from model.train import Recipe, build_trainer
 from model.trainer import Trainer, TrainingError, learning_rate
@@ -124,6 +125,16 @@ def test_a_polite_stop_loses_no_update(
     assert step > 0
 
 
+def test_a_run_cut_short_says_that_there_is_no_model(tmp_path: Path, corpus_files: tuple[Path, Path]) -> None:
+    """Resumed with fewer updates than it has made and none of them validated, it has nothing to average."""
+    trainer = make_trainer(tmp_path, corpus_files)
+    losses(trainer, 2)
+    trainer.checkpoint()
+    result = run(*command(tmp_path, corpus_files, "--max-steps", "1"))
+    assert "no model yet: nothing was validated in 2 updates" in result.stderr
+    assert not (tmp_path / "model.safetensors").exists()
+
+
 def wait_for(path: Path, process: subprocess.Popen[bytes]) -> None:
     """Until the file has something in it; bounded by the process's own end."""
     give_up_at = time.monotonic() + 90
@@ -213,6 +224,21 @@ def test_bad_text_gets_one_sentence_and_exit_1(tmp_path: Path, corpus_files: tup
     assert result.returncode == 1
     assert "must translate line N" in result.stderr
     assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"preset": "huge"}, "there is no preset 'huge'; choose one of tiny"),
+        ({"corpora": ("a.pt,a.en;weight=much",)}, "'much' of corpus .* is not a number"),
+        ({"corpora": ("a.pt,a.en;machine=de",)}, "machine=de of a.pt is none of pt, en"),
+    ],
+)
+def test_a_recipe_that_cannot_be_followed_is_refused(tmp_path: Path, changes: dict, sentence: str) -> None:
+    """Before any text is read, in one sentence; a misspelled language would leave machine-made text untold."""
+    recipe = {"folder": tmp_path, "languages": ("pt", "en"), "pairs": ("pt-en",), "corpora": (), "valid": "v.pt,v.en"}
+    with pytest.raises((CorpusError, ValueError), match=sentence):
+        Recipe(**{**recipe, **changes})
 
 
 def test_a_path_in_brackets_is_told_as_it_is(tmp_path: Path, corpus_files: tuple[Path, Path]) -> None:
