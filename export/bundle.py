@@ -236,7 +236,10 @@ class _Export:
         usable = self._usable(read_sentences(self.request.golden, self.pair.source))
         chosen = choose_golden(exported, usable, GOLDEN_COUNT, GOLDEN_GAP)
         if not chosen:
-            raise ExportError(f"{self.request.golden} has no sentence whose translation is never a close choice")
+            raise ExportError(
+                f"of {len(usable)} sentences in {self.request.golden} none comes out whole, without repetition "
+                "and without a close choice: give more and shorter ones, or train the model longer"
+            )
         lines = [json.dumps(asdict(self._golden(found)), ensure_ascii=False) + "\n" for found in chosen]
         (directory / GOLDEN).write_text("".join(lines), "utf-8")
 

@@ -151,6 +151,7 @@ def empty_file(folder: Path) -> Path:
         ({"parity_sentences": 10_000}, "usable sentences; parity needs 10000"),
         ({"pair": "xx-yy"}, "this model translates pt-en"),
         ({"calibration": Path("absent.txt")}, "absent.txt cannot be read"),
+        ({"golden": Path("/dev/null")}, "of 0 sentences in /dev/null none .* give more and shorter ones"),
     ],
 )
 def test_what_cannot_be_exported_is_refused_in_one_sentence(
