@@ -43,7 +43,10 @@ def translate(
     source: Annotated[str, typer.Option("--from", metavar="LANG", help="Language of the input, or `auto`.")],
     target: Annotated[str, typer.Option("--to", metavar="LANG", help="Language of the output.")],
     bundle: Annotated[Path | None, typer.Option(metavar="DIR", help="A bundle, instead of the embedded ones.")] = None,
-    beam: Annotated[int, typer.Option(metavar="N", min=1, max=MAX_BEAM, help="Beam size; 1 is greedy.")] = 1,
+    beam: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=1, max=MAX_BEAM, help="Beam size; 1 is greedy; by default the bundle's."),
+    ] = None,
     n_best: Annotated[
         int,
         typer.Option(
@@ -68,8 +71,9 @@ def translate(
     """Translate standard input to standard output: a line in, a line out, in order. Empty lines pass through."""
     # Most of a large batch's memory is never used, but huge pages would make it all resident. Before NumPy is loaded.
     os.environ.setdefault("NUMPY_MADVISE_HUGEPAGE", "0")
-    if n_best > beam:
-        raise typer.BadParameter(f"{n_best} is more than --beam {beam}; ask for a wider beam.", param_hint="--n-best")
+    if n_best > (beam or 1):
+        told = "given without a --beam" if beam is None else f"more than --beam {beam}"
+        raise typer.BadParameter(f"{n_best} is {told}; ask for a wider beam.", param_hint="--n-best")
     from service.bundles.manifest import BundleError
     from service.errors import DragomanError
     from service.lines import LineFormat
@@ -83,7 +87,7 @@ def translate(
         split_sentences=n_best == 1,  # the nth best of a line is one of the line's, where the line fits the model
     )
     try:
-        with open_catalog(bundle, source, target, threads, rows_for(beam)) as catalog, Terminal() as terminal:
+        with open_catalog(bundle, source, target, threads, beam) as catalog, Terminal() as terminal:
             work = translate_descriptor(
                 *(catalog, source, target, options, LineFormat(n_best, scores)),
                 *(sys.stdin.fileno(), _write, terminal.advance),
@@ -142,7 +146,7 @@ def rows_for(beam_size: int) -> int:
 
 @contextlib.contextmanager
 def open_catalog(
-    bundle: Path | None, source: str, target: str, threads: int | None, max_rows: int = _GREEDY_ROWS
+    bundle: Path | None, source: str, target: str, threads: int | None, beam_size: int | None = None
 ) -> "Iterator[Catalog[Tokenizer]]":
     """The bundles that this pair needs, loaded and proved; raises BundleError."""
     from service.bundles.catalog import Catalog
@@ -153,7 +157,7 @@ def open_catalog(
     num_threads = threads or available_cpus()
     catalog = Catalog(
         [bundle] if bundle else _embedded(source, target),
-        open_engine=lambda bundle: _open_engine(bundle, num_threads, max_rows),
+        open_engine=lambda bundle: _open_engine(bundle, num_threads, beam_size),
         open_tokenizer=load_tokenizer,
         observer=_Nobody(),
     )
@@ -189,7 +193,7 @@ def _embedded(source: str, target: str) -> list[Path]:
     return [path for path in paths if (source, target) in pairs[path]] or paths
 
 
-def _open_engine(bundle: "Bundle", num_threads: int, max_rows: int) -> "Engine":
+def _open_engine(bundle: "Bundle", num_threads: int, beam_size: int | None) -> "Engine":
     from service.engine.job import DecodingRules
     from service.engine.loop import Engine
     from service.engine.runner import OrtRunner
@@ -197,6 +201,7 @@ def _open_engine(bundle: "Bundle", num_threads: int, max_rows: int) -> "Engine":
     from service.engine.sessions import OrtSessions
 
     sessions = OrtSessions(bundle, threads=1)
+    max_rows = rows_for(beam_size or bundle.rules.default_beam_size)
     runners = [OrtRunner(sessions, max_rows, reserve=False) for _ in range(num_threads)]
     # Nobody else is here: no rows are kept free, and what is read is bounded by the windows.
     return Engine(

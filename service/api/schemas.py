@@ -36,7 +36,9 @@ EXAMPLE_RESPONSE: JsonDict = {
 class Options(BaseModel):
     """How to decode; the same in all three APIs."""
 
-    beam_size: int = Field(1, ge=1, le=10_000, description="1 is greedy; 4 is the usual beam")
+    beam_size: int | None = Field(
+        None, ge=1, le=10_000, description="1 is greedy; 4 is the usual beam; null: what the bundle recommends, often 1"
+    )
     length_penalty: float | None = Field(
         None, ge=0, le=10, allow_inf_nan=False, description="Exponent of the length normalization; null: the bundle's"
     )
@@ -57,8 +59,9 @@ class Options(BaseModel):
 
     @model_validator(mode="after")
     def _n_best_fits(self) -> Self:
-        if self.n_best > self.beam_size:
-            raise ValueError(f"n_best is {self.n_best}, but it can be at most beam_size, which is {self.beam_size}")
+        if self.n_best > (self.beam_size or 1):
+            told = f"which is {self.beam_size}" if self.beam_size else "which is not given"
+            raise ValueError(f"n_best is {self.n_best}, but it can be at most beam_size, {told}")
         return self
 
     def options(self) -> TranslationOptions:

@@ -41,10 +41,12 @@ def _check_size(texts: Sequence[str], options: TranslationOptions, limits: Trans
 
 
 def _check_search(options: TranslationOptions, limits: TranslationLimits) -> None:
-    if not 1 <= options.beam_size <= limits.max_beam_size:
-        raise InvalidRequest(f"beam_size is {options.beam_size}; it must be from 1 to {limits.max_beam_size}.")
-    if not 1 <= options.n_best <= options.beam_size:
-        raise InvalidRequest(f"n_best is {options.n_best}; it must be from 1 to beam_size, {options.beam_size}.")
+    # Who wants several hypotheses says how many to look for.
+    beam_size = 1 if options.beam_size is None else options.beam_size
+    if not 1 <= beam_size <= limits.max_beam_size:
+        raise InvalidRequest(f"beam_size is {beam_size}; it must be from 1 to {limits.max_beam_size}.")
+    if not 1 <= options.n_best <= beam_size:
+        raise InvalidRequest(f"n_best is {options.n_best}; it must be from 1 to beam_size, {beam_size}.")
     if options.max_new_tokens is not None and options.max_new_tokens < 1:
         raise InvalidRequest(f"max_new_tokens is {options.max_new_tokens}; it must be at least 1.")
     penalty = options.length_penalty

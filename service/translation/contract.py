@@ -27,7 +27,7 @@ class SegmentWarning(StrEnum):
 
 
 class TranslationOptions(NamedTuple):
-    beam_size: int = 1
+    beam_size: int | None = None  # None: what the bundle recommends
     length_penalty: float | None = None
     n_best: int = 1
     max_new_tokens: int | None = None

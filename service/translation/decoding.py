@@ -80,6 +80,10 @@ class Errand:
     ticket: Ticket | None = None
 
 
+def beam_size_of(options: TranslationOptions, planner: Planner) -> int:
+    return planner.default_beam_size if options.beam_size is None else options.beam_size
+
+
 class RequestDecoder:
     """All decodes of one request: its options, its deadline, its place in the queue."""
 
@@ -115,18 +119,21 @@ class RequestDecoder:
 
     def _errand(self, planner: Planner, unit: Unit, style: Style, prefix: str | None) -> Errand:
         prefix_ids = planner.target_prefix_ids(prefix, unit) if prefix else ()
-        options = self._decoding_options(bool(unit.spans), style.final, prefix_ids)
+        beam_size = beam_size_of(self._options, planner)
+        options = self._decoding_options(beam_size, bool(unit.spans), style.final, prefix_ids)
         key = SegmentKey(planner.hop.served.identity, unit.source_ids, options, self._tenant)
         return Errand(planner, unit, Order(key, self._request, self.num_tokens, self._deadline_at, style.on_token))
 
-    def _decoding_options(self, has_spans: bool, final: bool, prefix_ids: tuple[int, ...]) -> DecodingOptions:
+    def _decoding_options(
+        self, beam_size: int, has_spans: bool, final: bool, prefix_ids: tuple[int, ...]
+    ) -> DecodingOptions:
         options = self._options
         # Of a beam the first hypothesis that kept all spans is taken: see them all, and which of them ended.
-        choose = has_spans and options.beam_size > 1
+        choose = has_spans and beam_size > 1
         make = DecodingOptions if prefix_ids else _decoding_options
         return make(
-            options.beam_size,
-            options.beam_size if choose else options.n_best if final else 1,
+            beam_size,
+            beam_size if choose else options.n_best if final else 1,
             options.length_penalty,
             options.max_new_tokens,
             prefix_ids,

@@ -77,6 +77,7 @@ class Planner:
         self.hop, self.tokenizer = hop, hop.served.tokenizer
         self._prefix_ids, self._eos_id = hop.pair.source_prefix_ids, bundle.special_ids.eos
         self._max_tokens = bundle.limits.max_source_tokens - len(self._prefix_ids) - 1
+        self.default_beam_size = bundle.rules.default_beam_size
 
     def text(self, text: str, glossary: Glossary, split_sentences: bool) -> TextPlan:
         """How to translate a whole text."""

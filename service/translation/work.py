@@ -19,7 +19,7 @@ from service.translation.contract import (
     TranslationOptions,
     TranslationResult,
 )
-from service.translation.decoding import PLAIN, Errand, Outcome, RequestDecoder, Style, joined, longest
+from service.translation.decoding import PLAIN, Errand, Outcome, RequestDecoder, Style, beam_size_of, joined, longest
 from service.translation.plan import Plan, Planner, TextPlan, Unit
 from service.translation.streaming import TokenSink
 from service.translation.tokenizer import Tokenizer
@@ -116,7 +116,7 @@ class Work:
         prefix = self._prefix if self._prefix and index == text.prefixed else None
         if prefix is None and not sinks:
             return PLAIN
-        streams = bool(sinks) and self._options.beam_size == 1 and _is_plain(parts)
+        streams = bool(sinks) and beam_size_of(self._options, text.planners[hop]) == 1 and _is_plain(parts)
         listener = sinks[index].listener(text.planners[hop].tokenizer.stream()) if streams else None
         return Style(final=True, prefix=prefix, on_token=listener)
 

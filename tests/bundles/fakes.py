@@ -113,6 +113,7 @@ def write_bundle(
     max_source_tokens: int = 64,
     golden_kind: str | None = None,
     name: str | None = None,
+    default_beam_size: int = 1,
 ) -> Bundle:
     """Write a bundle directory; `golden_kind` other than `kind` gives golden sentences that it fails."""
     path.mkdir(parents=True, exist_ok=True)
@@ -134,7 +135,7 @@ def write_bundle(
         limits=Limits(max_source_tokens, 256),
         tokenizer=TokenizerFiles("sentencepiece", {"model": "tokenizer.model"}),
         special_ids=SpecialIds(0, 1, 2, EOS, placeholder_ids() if placeholders else ()),
-        rules=Rules(),
+        rules=Rules(default_beam_size=default_beam_size),
         state=(),
         files={name: record_file(path / name) for name in names},
         evidence={},

@@ -49,6 +49,19 @@ async def test_greedy_tokens_come_word_by_word(tmp_path: Path, open_translator: 
     assert beam == [text]
 
 
+async def test_a_bundle_that_recommends_a_beam_gets_it(tmp_path: Path, open_translator: OpenTranslator) -> None:
+    """Unless the request says otherwise; with a beam whole segments come."""
+    write_bundle(tmp_path / "pt-en", default_beam_size=2)
+    engines = FakeEngines()
+    translator = open_translator(tmp_path, engines)
+    text, widths = "O gato dorme no jardim.", engines.runners["pt-en 1"].widths
+    for options, num_pieces, num_rows in (({}, 1, 2), ({"beam_size": 1}, 5, 1)):
+        widths.clear()
+        events = await events_of(translator, text, **options)
+        assert sum(isinstance(event, TokenEvent) for event in events) == num_pieces
+        assert max(widths) == num_rows
+
+
 async def test_the_last_hop_streams(tmp_path: Path, open_translator: OpenTranslator) -> None:
     """Through a third language too, words come as they are decoded."""
     write_bundle(tmp_path / "pt-en")
