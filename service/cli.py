@@ -21,6 +21,23 @@ Bundles = Annotated[Path | None, typer.Option(help="Directory of bundles; withou
 KeysFile = Annotated[Path | None, typer.Option("--file", help="The keys file; DRAGOMAN_KEYS_FILE where it is set.")]
 
 
+def _tell_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"dragoman {version('dragoman')}")
+        raise typer.Exit
+
+
+@cli.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_tell_version, is_eager=True, help="Print the version, and end.")
+    ] = False,
+) -> None:
+    pass
+
+
 def main() -> None:
     """The console script. `translate` lives in a file of its own."""
     from service.cli_translate import translate

@@ -38,7 +38,7 @@ def lifespan_of(catalog: ServingCatalog, rooms: Rooms, reloader: Reloader) -> Ca
             await asyncio.to_thread(catalog.close, drain=False)
             where = rooms.settings.bundles or "the package"
             why = "the lines above say why" if report.failed else f"there is none in {where}"
-            log.error("no bundle can serve: %s; `dragoman doctor` tells more", why)
+            log.error("no bundle can serve: %s; `dragoman doctor` with the same --bundles tells more", why)
             raise NothingServesError
         rooms.lifecycle.loaded, rooms.lifecycle.draining = True, False
         tasks = [asyncio.create_task(_told(name, work)) for name, work in _background(rooms, reloader).items()]

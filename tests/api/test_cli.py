@@ -1,5 +1,6 @@
 """The command line."""
 
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,12 @@ def test_mistakes_with_keys_are_told(tmp_path: Path, arguments: list[str], words
 def test_keys_need_a_file() -> None:
     """There is no place for them unless somebody names one."""
     assert "DRAGOMAN_KEYS_FILE" in run("keys", "list")[2]
+
+
+def test_the_version_is_told() -> None:
+    """What every report of a fault begins with."""
+    result = CliRunner().invoke(cli, ["--version"])
+    assert (result.exit_code, result.output) == (0, f"dragoman {version('dragoman')}\n")
 
 
 def test_a_setting_that_is_wrong_stops_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
