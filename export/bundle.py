@@ -176,15 +176,15 @@ class _Export:
         sources = [ids for _, of_test in tests for ids in of_test]
         with tempfile.TemporaryDirectory() as scratch:
             reference = self._write_graphs(FloatOperators(self.network, "float32"), Path(scratch))[0]
+            exported, graphs = self._write_graphs(self._operators(reference), directory)
+            self._write_golden(exported, directory)  # before the checks that take minutes: it may find none
             self._say("torch against ONNX Runtime")
             parity = self._parity(reference, sources)
-            exported, graphs = self._write_graphs(self._operators(reference), directory)
             self._say("quality")
             quality = verify_quality(reference, exported, tests, self.request.max_loss)
         self._say("alone against in a crowd")
         promised = self.request.precision == "int8"
         invariance = verify_invariance(exported, sources[: self.request.invariance_sentences], promised)
-        self._write_golden(exported, directory)
         (directory / TOKENIZER).write_bytes(self.saved.tokenizer.model)
         evidence = {"parity": parity, "quality": quality, "invariance": invariance}
         return self._write_manifest(directory, graphs, evidence)
