@@ -85,6 +85,7 @@ class Request:
     calibration: Path | None = None
     tests: tuple[tuple[Path, Path], ...] = ()
     target_texts: tuple[Path, ...] = ()  # that the model learned to write; empty: any token may come out
+    sources: Path | None = None  # where the training text comes from, for the model card
     pair: str | None = None  # in a model of several, the one to export
     name: str | None = None
     version: str | None = None
@@ -272,13 +273,17 @@ class _Export:
             state=graphs.state,
             files={},
             evidence=evidence,
-            training={**self.saved.training, "config": config.to_dict()},
+            training={**self.saved.training, **self._sources(), "config": config.to_dict()},
         )
         (directory / MODEL_CARD).write_text(model_card(bundle), "utf-8")
         names = sorted(path.name for path in directory.iterdir())
         bundle = replace(bundle, files={name: record_file(directory / name) for name in names})
         (directory / MANIFEST).write_text(bundle.to_json(), "utf-8")
         return read_bundle(directory)
+
+    def _sources(self) -> dict[str, str]:
+        path = self.request.sources
+        return {} if path is None else {"sources": "\n".join(_lines(path))}
 
     def _special_ids(self) -> SpecialIds:
         placeholders = tuple(self.saved.tokenizer.placeholder_id(number) for number in range(NUM_PLACEHOLDERS))
@@ -309,13 +314,17 @@ class _Export:
 
 def read_sentences(path: Path, language: str) -> list[str]:
     """One sentence a line; or, in a .tsv whose first line names languages, the column of this one."""
+    lines = _lines(path)
+    return _column(path, lines, language) if path.suffix == ".tsv" else lines
+
+
+def _lines(path: Path) -> list[str]:
     try:
         text = path.read_bytes().decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise ExportError(f"{path} cannot be read as sentences: {error}") from error
+        raise ExportError(f"{path} cannot be read as text: {error}") from error
     # As in training: a line ends at a line feed only, or a separator within a sentence would shift all that follow.
-    lines = [line.rstrip("\r") for line in text.removesuffix("\n").split("\n")] if text else []
-    return _column(path, lines, language) if path.suffix == ".tsv" else lines
+    return [line.rstrip("\r") for line in text.removesuffix("\n").split("\n")] if text else []
 
 
 def _column(path: Path, lines: Sequence[str], language: str) -> list[str]:
@@ -363,6 +372,9 @@ def parse(arguments: Sequence[str] | None) -> Request:
         default=[],
         help="what an int8 model learned to write: no other token",
     )
+    parser.add_argument(
+        "--sources", type=Path, help="text for the model card: where the training text comes from, its licences"
+    )
     parser.add_argument("--pair", help="in a model of several pairs, the one to export")
     parser.add_argument("--name", help="by default the pair, such as pt-en")
     parser.add_argument("--version", help="by default made of the content")
@@ -384,7 +396,10 @@ def parse(arguments: Sequence[str] | None) -> Request:
     if given.parity_sentences < MIN_PARITY_SENTENCES:
         parser.error(f"--parity-sentences must be at least {MIN_PARITY_SENTENCES}")
     return Request(
-        **{key: getattr(given, key) for key in ("checkpoint", "out", "precision", "calibration", "golden", "pair")},
+        **{
+            key: getattr(given, key)
+            for key in ("checkpoint", "out", "precision", "calibration", "golden", "sources", "pair")
+        },
         **{key: getattr(given, key) for key in ("name", "version", "default_beam_size", "parity_sentences", "replace")},
         tests=tuple((source, reference) for source, reference in given.verify),
         target_texts=tuple(given.target_text),

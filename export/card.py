@@ -15,7 +15,8 @@ def model_card(bundle: Bundle) -> str:
         "## The network",
         _network(bundle),
         "## What it learned from",
-        _corpora(bundle.training.get("corpora", [])),
+        *_lessons(bundle.training),
+        *([bundle.training["sources"].strip()] if "sources" in bundle.training else []),
         "## What was measured",
         _evidence(bundle.evidence),
         "## Limits",
@@ -36,6 +37,17 @@ def _network(bundle: Bundle) -> str:
         f"{shape.norm}-norm, {shape.positions} positions, a vocabulary of {shape.vocab_size} pieces shared by both "
         "sides and the output."
     )
+
+
+def _lessons(training: Mapping[str, Any]) -> list[str]:
+    """The corpora, once for every run that the weights went through, the first one first."""
+    earlier = training.get("initialized_from")
+    own = _corpora(training.get("corpora", []))
+    if not earlier and "then" not in training:
+        return [own]
+    told = f"in {training.get('updates', '?')} updates over {training.get('tokens', 0) / 1e6:.1f} million tokens:"
+    before = _lessons({**earlier, "then": True}) if earlier else []
+    return [*before, f"{'Then' if before else 'First'}, {told}", own]
 
 
 def _corpora(corpora: Sequence[Mapping[str, Any]]) -> str:

@@ -56,6 +56,23 @@ def test_the_card_lists_corpora_and_what_was_machine_made(
     assert "| a.pt, a.en | 12 | 0.5 | pt |" in bundle.file("MODEL_CARD.md").read_text("utf-8")
 
 
+def test_the_card_tells_all_that_the_weights_went_through(
+    tiny_saved: SavedModel, few_sentences: Path, tmp_path: Path
+) -> None:
+    """Weights that were trained on learned from the first text too; and whose text it was, people must be told."""
+    first = {"corpora": [{"files": ["a.pt", "a.en"], "pairs": 12}], "updates": 900, "tokens": 2_000_000}
+    then = {"corpora": [{"files": ["b.tsv"], "pairs": 5}], "updates": 60, "tokens": 300_000, "initialized_from": first}
+    saved = SavedModel(tiny_saved.network, tiny_saved.tokenizer, tiny_saved.pairs, then)
+    sources = tmp_path / "sources.md"
+    sources.write_text("All of it was written by hand.\n", "utf-8")
+    bundle = export_tiny(saved, tmp_path / "out", "fp32", few_sentences, sources=sources)
+    card = bundle.file("MODEL_CARD.md").read_text("utf-8")
+    told = ["First, in 900 updates over 2.0 million", "a.pt, a.en", "Then, in 60 updates over 0.3", "b.tsv", "by hand."]
+    places = [card.find(words) for words in told]
+    assert -1 not in places
+    assert places == sorted(places)
+
+
 def test_a_model_of_several_pairs_gives_one_bundle_for_each(
     tiny_saved: SavedModel, few_sentences: Path, tmp_path: Path
 ) -> None:
