@@ -40,12 +40,9 @@ NOTES = [
     "and no decoder makes it smaller: it would take another process or another language. In the decoding thread a lone "
     "sentence's encoder run is the largest part. Sentences that come one by one are encoded one by one; packing them "
     "would save a sixth of that, for the wait until there are some to pack (bench/LOG.md).",
-    "**Hugging Face, to reach ten times:** its generate computes in fp32, at the best batch of those tried, and on a CPU "
-    "without VNNI integer products are only about twice as fast as float ones (The machine's limit). Whole files has the "
-    "ceiling: a sentence's products alone, all at the integer peak, would not be ten times as fast.",
-    "**A larger network, greedy:** what the base with random weights gains over CTranslate2 in a file is what its "
-    "products gain; Python and the small operators, which we save on elsewhere, weigh little there. Only faster integer "
-    "products would change it, and they are the runtime's.",
+    "**Hugging Face, to reach ten times:** its generate computes in fp32, at the best batch of those tried, and on a "
+    "CPU without VNNI integer products are only about twice as fast as float ones (The machine's limit). Whole files "
+    "has the ceiling: a sentence's products alone, all at the integer peak, would not be ten times as fast.",
     "**Decoder, to reach 60 % of the integer peak at 64 rows:** its products alone are at 82 to 99 % of it; a "
     "quarter of the step is attention over float caches, and rounding, norms and the choice of tokens are a fifth "
     "(The machine's limit). Attention would have to read caches of 8 bits faster than the runtime does for short "
