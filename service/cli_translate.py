@@ -69,11 +69,9 @@ def translate(
     ] = None,
 ) -> None:
     """Translate standard input to standard output: a line in, a line out, in order. Empty lines pass through."""
+    _check_n_best(n_best, beam)
     # Most of a large batch's memory is never used, but huge pages would make it all resident. Before NumPy is loaded.
     os.environ.setdefault("NUMPY_MADVISE_HUGEPAGE", "0")
-    if n_best > (beam or 1):
-        told = "given without a --beam" if beam is None else f"more than --beam {beam}"
-        raise typer.BadParameter(f"{n_best} is {told}; ask for a wider beam.", param_hint="--n-best")
     from service.bundles.manifest import BundleError
     from service.errors import DragomanError
     from service.lines import LineFormat
@@ -103,6 +101,12 @@ def translate(
         raise typer.Exit(1) from None
     if report.troubles:
         typer.echo(_complaint(report), err=True)
+
+
+def _check_n_best(n_best: int, beam: int | None) -> None:
+    if n_best > (beam or 1):
+        told = "given without a --beam" if beam is None else f"more than --beam {beam}"
+        raise typer.BadParameter(f"{n_best} is {told}; ask for a wider beam.", param_hint="--n-best")
 
 
 async def translate_descriptor(
