@@ -44,8 +44,7 @@ def translate(
     target: Annotated[str, typer.Option("--to", metavar="LANG", help="Language of the output.")],
     bundle: Annotated[Path | None, typer.Option(metavar="DIR", help="A bundle, instead of the embedded ones.")] = None,
     beam: Annotated[
-        int | None,
-        typer.Option(metavar="N", min=1, max=MAX_BEAM, help="Beam size; 1 is greedy; by default the bundle's."),
+        int | None, typer.Option(metavar="N", min=1, max=MAX_BEAM, help="1 is greedy; by default the bundle's.")
     ] = None,
     n_best: Annotated[
         int,
@@ -70,8 +69,7 @@ def translate(
 ) -> None:
     """Translate standard input to standard output: a line in, a line out, in order. Empty lines pass through."""
     _check_n_best(n_best, beam)
-    # Most of a large batch's memory is never used, but huge pages would make it all resident. Before NumPy is loaded.
-    os.environ.setdefault("NUMPY_MADVISE_HUGEPAGE", "0")
+    _take_memory_as_needed()
     from service.bundles.manifest import BundleError
     from service.errors import DragomanError
     from service.lines import LineFormat
@@ -101,6 +99,11 @@ def translate(
         raise typer.Exit(1) from None
     if report.troubles:
         typer.echo(_complaint(report), err=True)
+
+
+def _take_memory_as_needed() -> None:
+    """Most of a large batch's memory is never used, but huge pages would make it all resident. Before NumPy is loaded."""
+    os.environ.setdefault("NUMPY_MADVISE_HUGEPAGE", "0")
 
 
 def _check_n_best(n_best: int, beam: int | None) -> None:
