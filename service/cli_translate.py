@@ -102,7 +102,7 @@ def translate(
 
 
 def _take_memory_as_needed() -> None:
-    """Most of a large batch's memory is never used, but huge pages would make it all resident. Before NumPy is loaded."""
+    """Before NumPy is loaded: a large batch is mostly empty, but huge pages would make all of it resident."""
     os.environ.setdefault("NUMPY_MADVISE_HUGEPAGE", "0")
 
 
