@@ -25,6 +25,8 @@ from service.api.body import HEADERS_TOO_LARGE
 from service.api.context import Lifecycle, Rooms
 from service.settings import Settings
 
+_MOST_PIPELINED = 8  # requests of one connection that may wait behind the one in work, and be read
+
 log = logging.getLogger("dragoman.server")
 
 
@@ -72,6 +74,8 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         if size > self.max_header_bytes:
             self.scope["extensions"] = {HEADERS_TOO_LARGE: {"limit": self.max_header_bytes}}
         super().on_headers_complete()
+        if 0 < len(self.pipeline) < _MOST_PIPELINED:
+            self.flow.resume_reading()  # uvicorn reads no more behind a request in work, and hears nobody leave
 
     def _start_clock(self) -> None:
         if self._deadline is None:
