@@ -75,7 +75,7 @@ class Rows:
         """Some more tokens for the first rows: [steps, rows]"""
         steps, n = tokens.shape
         ends = self._ends[:n]
-        # A row alone writes one stretch, for which a slice costs a third of an index.
+        # A row alone writes one stretch, for which a slice is cheaper than an index.
         places = slice(ends[0], ends[0] + steps) if n == 1 else (ends + np.arange(steps)[:, None]).ravel()
         self._tokens[places] = tokens.ravel()
         self._log_probs[places] = log_probs.ravel()

@@ -70,14 +70,14 @@ class TextPlan(NamedTuple):
 
 
 class Planner:
-    """Plans for one hop."""
+    """Plans for one hop; what the bundle recommends holds within what the server allows."""
 
-    def __init__(self, hop: Hop[Tokenizer]) -> None:
+    def __init__(self, hop: Hop[Tokenizer], max_beam_size: int) -> None:
         bundle = hop.served.bundle
         self.hop, self.tokenizer = hop, hop.served.tokenizer
         self._prefix_ids, self._eos_id = hop.pair.source_prefix_ids, bundle.special_ids.eos
         self._max_tokens = bundle.limits.max_source_tokens - len(self._prefix_ids) - 1
-        self.default_beam_size = bundle.rules.default_beam_size
+        self.default_beam_size = min(bundle.rules.default_beam_size, max_beam_size)
 
     def text(self, text: str, glossary: Glossary, split_sentences: bool) -> TextPlan:
         """How to translate a whole text."""

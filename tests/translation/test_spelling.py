@@ -124,7 +124,7 @@ def test_nothing_but_the_size_of_letters_changes(text: str) -> None:
 def planner(with_tokenizer: Tokenizer, source: str = "pt") -> Planner:
     bundle = read_bundle(EMBEDDED / "pt-en", check_hashes=False)
     engine: Any = None  # planning asks for nothing of it
-    return Planner(Hop(Served(bundle, with_tokenizer, engine, "any"), Pair(source, "en")))
+    return Planner(Hop(Served(bundle, with_tokenizer, engine, "any"), Pair(source, "en")), max_beam_size=8)
 
 
 def ids_of(planner: Planner, text: str, glossary: Glossary = NO_GLOSSARY) -> list[int]:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from service import errors
-from service.translation.contract import SegmentEvent, TokenEvent, TranslationOptions
+from service.translation.contract import SegmentEvent, TokenEvent, TranslationLimits, TranslationOptions
 from tests.bundles.fakes import FakeEngines, write_bundle
 from tests.clock import Clock
 from tests.translation.asking import Hold, events_of, result_of, streamed_text, translate
@@ -60,6 +60,17 @@ async def test_a_bundle_that_recommends_a_beam_gets_it(tmp_path: Path, open_tran
         events = await events_of(translator, text, **options)
         assert sum(isinstance(event, TokenEvent) for event in events) == num_pieces
         assert max(widths) == num_rows
+
+
+async def test_a_bundle_recommends_no_more_than_the_server_allows(
+    tmp_path: Path, open_translator: OpenTranslator
+) -> None:
+    """The limit is the operator's: a bundle from elsewhere must not lift it, nor be refused by it."""
+    write_bundle(tmp_path / "pt-en", default_beam_size=6)
+    engines = FakeEngines()
+    translator = open_translator(tmp_path, engines, TranslationLimits(max_beam_size=3))
+    await events_of(translator, "O gato dorme no jardim.")
+    assert max(engines.runners["pt-en 1"].widths) == 3
 
 
 async def test_the_last_hop_streams(tmp_path: Path, open_translator: OpenTranslator) -> None:
