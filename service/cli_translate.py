@@ -174,7 +174,7 @@ def open_catalog(
             raise BundleError(report.failed[0])
         if not catalog.bundles():
             raise BundleError(f"There is no bundle in {bundle or EMBEDDED}; --bundle takes what dragoman-export wrote.")
-        _check_pair(source, target, catalog.routes())
+        _check_pair(catalog.code(source), catalog.code(target), catalog.routes())
         yield catalog
     finally:
         catalog.close(drain=False)

@@ -84,7 +84,9 @@ class _Request(Options):
     model_config = ConfigDict(extra="forbid", strict=True)
 
     source: LanguageCode | Literal["auto"] = Field(AUTO, description="Language of the text, or `auto` to detect it")
-    target: LanguageCode = Field(description="Language to translate to")
+    target: LanguageCode = Field(
+        description="Language to translate to; `PT` is `pt`, and so is `pt-BR` where no model has the region"
+    )
 
 
 class TranslateRequest(_Request):

@@ -37,7 +37,7 @@ async def translate(request: Request, rooms: Rooms, caller: Caller, order: Order
     with rooms.gate.charge(caller, num_characters(order.texts)):
         work = rooms.translator.translate(order.texts, order.source, order.target, order.options, caller.tenant)
         result = await while_connected(request.receive, work)
-    _note_result(request, order, result)
+    _note_result(request, result)
     return result
 
 
@@ -49,7 +49,7 @@ async def stream(request: Request, rooms: Rooms, caller: Caller, order: Order) -
         async with aclosing(events):
             async for event in events:
                 if isinstance(event, DoneEvent):
-                    _note_result(request, order, event.result)
+                    _note_result(request, event.result)
                 yield event
 
 
@@ -63,9 +63,9 @@ def num_characters(texts: Sequence[str]) -> int:
     return sum(map(len, texts))
 
 
-def _note_result(request: Request, order: Order, result: TranslationResult) -> None:
+def _note_result(request: Request, result: TranslationResult) -> None:
     record = record_in(request.scope)
     record.timings = result.timings
     # Only now: a pair that was served has few values, and is nobody's text.
     sources = {translation.source for translation in result.translations}
-    record.pair = f"{sources.pop()}-{order.target}" if len(sources) == 1 else "mixed"
+    record.pair = f"{sources.pop()}-{result.target}" if len(sources) == 1 else "mixed"

@@ -113,6 +113,7 @@ class Catalog(Generic[T]):
         self._slots: dict[Path, _Slot[T]] = {}
         self._ways: dict[tuple[str, str], tuple[Hop[T], ...]] = {}
         self._routes: tuple[Route, ...] = ()
+        self._codes: dict[str, str] = {}  # in small letters -> as the bundles write it
         self._lock = threading.Lock()  # guards _ways and leases; never held while anything slow runs
         self._reloading = threading.Lock()  # one reload at a time; guards _slots
         self._retiring: list[threading.Thread] = []
@@ -131,6 +132,11 @@ class Catalog(Generic[T]):
     def routes(self) -> list[Route]:
         """Every pair that can be translated, and the language in between, if any."""
         return list(self._routes)
+
+    def code(self, code: str) -> str:
+        """A language as the bundles name it: letters large or small, and `pt` for `pt-BR` where none has the region."""
+        lowered = code.lower()
+        return self._codes.get(lowered) or self._codes.get(lowered.partition("-")[0], code)
 
     def lease(self, source: str, target: str) -> "Lease[T]":
         """The hops from `source` to `target`; their engines run at least until the lease ends."""
@@ -183,7 +189,7 @@ class Catalog(Generic[T]):
             served = [slot.served for slot in self._slots.values() if slot.served]
             self._slots.clear()
             with self._lock:
-                self._ways, self._routes = {}, ()
+                self._ways, self._routes, self._codes = {}, (), {}
                 retiring, self._retiring = self._retiring, []
         for each in served:
             each.engine.stop(drain=drain)
@@ -252,6 +258,7 @@ class Catalog(Generic[T]):
         routes = [(*pair, ways[pair][0].pair.target if len(ways[pair]) > 1 else None) for pair in sorted(ways)]
         with self._lock:
             self._ways, self._routes = ways, tuple(routes)
+            self._codes = {code.lower(): code for pair in ways for code in pair}
 
     def _retire(self, served: Served[T]) -> None:
         with self._lock:

@@ -101,6 +101,7 @@ NO_TIME = Timings()
 
 class TranslationResult(NamedTuple):
     translations: tuple[Translation, ...]
+    target: str  # as the bundles write it
     model_name: str
     model_version: str
     timings: Timings

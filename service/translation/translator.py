@@ -125,6 +125,7 @@ class Translator:
         timeouts = [t for t in (options.timeout_seconds, self._limits.default_timeout_seconds) if t is not None]
         deadline_at = self._clock() + min(timeouts) if timeouts else None
         size = sum(map(len, texts))
+        source, target = self._catalog.code(source), self._catalog.code(target)
         sources = await self._sources(texts, source, target, size)
         leases: list[Lease[Tokenizer]] = []
         try:
@@ -135,7 +136,7 @@ class Translator:
                 lease.end()
             raise
         decoder = RequestDecoder(self._cache, self._clock, options, tenant, deadline_at)
-        return Work(planned, decoder, options, leases)
+        return Work(planned, target, decoder, options, leases)
 
     async def _sources(
         self, texts: Sequence[str], source: str, target: str, size: int

@@ -47,11 +47,12 @@ class Work:
     def __init__(
         self,
         texts: Sequence[TextWork],
+        target: str,
         decoder: RequestDecoder,
         options: TranslationOptions,
         leases: Sequence[Lease[Tokenizer]],
     ) -> None:
-        self.texts = texts
+        self.texts, self._target = texts, target
         self._decoder, self._options, self._leases = decoder, options, leases
         self._prefix = (options.target_prefix or "").strip() or None
         self._tasks: list[asyncio.Task[Segment]] = []
@@ -163,6 +164,7 @@ class Work:
         served = dict.fromkeys([planner.hop.served for text in self.texts for planner in text.planners])
         return TranslationResult(
             tuple([_translation(text, of_text) for text, of_text in zip(self.texts, segments, strict=True)]),
+            self._target,
             "+".join([each.bundle.name for each in served]),
             "+".join([each.bundle.version for each in served]),
             longest(self._timings),

@@ -65,7 +65,7 @@ class FakeTranslator:
             self.num_cancelled += 1
             raise
         translations = tuple(self._translation(text, source, options) for text in texts)
-        return TranslationResult(translations, "fake", "1", Timings(0.001, 0.002, 0.003))
+        return TranslationResult(translations, target, "fake", "1", Timings(0.001, 0.002, 0.003))
 
     async def stream(
         self, text: str, source: str, target: str, options: TranslationOptions, tenant: str = ""

@@ -56,3 +56,27 @@ async def test_unknown_pairs_and_empty_catalogs_are_told_apart(tmp_path: Path, o
     for source in ("fr", "auto"):
         with pytest.raises(errors.UnknownPair):
             await translator.translate(["O gato."], source, "xx", TranslationOptions())
+
+
+@pytest.mark.parametrize(
+    ("source", "target"), [("PT", "EN"), ("pt-BR", "en-us"), ("Pt", "en-Latn-GB"), ("auto", "EN-US")]
+)
+async def test_a_language_may_be_written_otherwise(
+    tmp_path: Path, open_translator: OpenTranslator, source: str, target: str
+) -> None:
+    """In large letters, or with a region that no bundle has; the answer and the metrics name it as the bundle does."""
+    write_bundle(tmp_path / "pt-en", "reverse")
+    text = "O menino comprou pão na padaria."
+    result = await open_translator(tmp_path).translate([text], source, target, TranslationOptions())
+    assert (result.translations[0].source, result.target) == ("pt", "en")
+    assert result.translations[0].text == reversed_text(text)
+
+
+async def test_a_region_of_its_own_goes_first(tmp_path: Path, open_translator: OpenTranslator) -> None:
+    """A bundle for Brazil is not passed over for one that is for all of Portuguese."""
+    write_bundle(tmp_path / "en-pt", "reverse", [("en", "pt")])
+    write_bundle(tmp_path / "en-br", "reverse", [("en", "pt-BR")])
+    translator = open_translator(tmp_path)
+    for target, name in {"pt-br": "en-br", "pt-PT": "en-pt", "PT": "en-pt"}.items():
+        result = await translator.translate(["The boy bought bread."], "en", target, TranslationOptions())
+        assert result.model_name == name
