@@ -252,7 +252,9 @@ def run(
         saved = load_model(model)
         pairs = read_pairs([source] if reference is None else [source, reference])[:limit]
         chosen = find_pair(saved, pair)
-    except (CorpusError, SavedModelError) as error:
+        if out is not None:
+            out.parent.mkdir(parents=True, exist_ok=True)  # scoring takes minutes: what cannot be written fails before
+    except (CorpusError, SavedModelError, OSError) as error:
         console.print(str(error), style="red", markup=False, soft_wrap=True)
         raise typer.Exit(1) from error
     reports = [evaluate(saved, pairs, chosen, size, worst_sentences) for size in beams]

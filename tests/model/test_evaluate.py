@@ -120,13 +120,15 @@ def test_evaluate_command_writes_a_report(tmp_path: Path, tokenizer: Tokenizer) 
     app = evaluation.typer.Typer()
     app.command()(evaluation.run)
     arguments = [str(tmp_path / "m.safetensors"), str(tmp_path / "a.tsv"), "--beam", "1", "--beam", "2"]
-    result = CliRunner().invoke(app, [*arguments, "--json", str(tmp_path / "r.json")])
+    result = CliRunner().invoke(app, [*arguments, "--json", str(tmp_path / "reports" / "r.json")])
     assert result.exit_code == 0, result.output
-    reports = json.loads((tmp_path / "r.json").read_text())
+    reports = json.loads((tmp_path / "reports" / "r.json").read_text())
     assert [report["beam"] for report in reports] == [1, 2]
     assert all(report["sentences"] == 2 and len(report["worst"]) == 2 for report in reports)
     missing = CliRunner().invoke(app, [str(tmp_path / "none.safetensors"), str(tmp_path / "a.tsv")])
     assert missing.exit_code == 1
+    nowhere = CliRunner().invoke(app, [*arguments, "--json", str(tmp_path / "a.tsv" / "r.json")])
+    assert (nowhere.exit_code, "BLEU" in nowhere.output) == (1, False)
     assert CliRunner().invoke(app, [*arguments, "--beam", "0"]).exit_code == 2
     assert CliRunner().invoke(app, [*arguments, "--limit", "0"]).exit_code == 2
 
