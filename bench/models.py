@@ -7,7 +7,7 @@ are kept below `build/bench` by what they depend on: the shape, and the exporter
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import onnx
@@ -72,9 +72,26 @@ class FoldedTokenizer(Tokenizer):
         return super().decode([token % self.vocab_size for token in ids])
 
 
+class TaggedTokenizer(Tokenizer):
+    """For one direction of a model that has several: the tag of the target language before every source."""
+
+    def __init__(self, model: bytes, prefix_ids: Sequence[int]) -> None:
+        super().__init__(model)
+        self._prefix_ids = list(prefix_ids)
+
+    def encode(self, text: str) -> list[int]:
+        return self._prefix_ids + super().encode(text)
+
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        return [self._prefix_ids + ids for ids in super().encode_batch(texts)]
+
+
 def shipped(model: Path, bundle: Path) -> Subject:
     torch.set_num_threads(1)
-    return Subject(load_model(model), read_bundle(bundle))
+    saved, served = load_model(model), read_bundle(bundle)
+    if prefix_ids := served.pairs[0].source_prefix_ids:
+        saved = replace(saved, tokenizer=TaggedTokenizer(saved.tokenizer.model, prefix_ids))
+    return Subject(saved, served)
 
 
 def output_columns(bundle: Bundle) -> int:

@@ -1,10 +1,12 @@
 """The peers translate the same weights: in floating point token for token, or a comparison of speeds means nothing."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from bench import models
 from bench.harness import alternate
 from bench.models import Subject, random_subject
 from bench.peers.ctranslate2 import CTranslate2
@@ -15,9 +17,9 @@ from bench.peers.peer import Ids, Peer, agreement, encode, fastest, in_batches, 
 from bench.peers.torch_eager import TorchEager
 from bench.texts import long_ones, of_length, sentences
 from model.evaluate import greedy
-from model.saved import SavedModel
+from model.saved import SavedModel, save_model
 from model.tokenizer import Tokenizer
-from service.bundles.manifest import Bundle, Limits
+from service.bundles.manifest import Bundle, Limits, Pair
 from tests.conftest import tiny_config
 
 TOKENS = 20
@@ -158,3 +160,16 @@ def test_long_sentences_are_long(tiny_tokenizer: Tokenizer) -> None:
     found = long_ones(tiny_tokenizer, sentences(None, 300), 20)
     assert len(found) == 20
     assert all(40 <= len(tiny_tokenizer.encode(text)) <= 80 for text in found)
+
+
+def test_a_model_of_several_directions_is_told_which(
+    tmp_path: Path, tiny_saved: SavedModel, tiny_bundle: Bundle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without its tag it would be measured on a task that it never learned."""
+    save_model(tmp_path / "m.safetensors", tiny_saved)
+    tagged = replace(tiny_bundle, pairs=(Pair("pt", "en", (5,)),))
+    monkeypatch.setattr(models, "read_bundle", lambda path: tagged)
+    tokenizer = models.shipped(tmp_path / "m.safetensors", tmp_path).tokenizer
+    plain = encode(tiny_saved.tokenizer, ["O gato dorme.", "Bom dia!"])
+    assert encode(tokenizer, ["O gato dorme.", "Bom dia!"]) == [[5, *ids] for ids in plain]
+    assert encode(tokenizer, ["Bom dia!"]) == [[5, *plain[1]]]
