@@ -74,8 +74,9 @@ class Batches:
         rng = np.random.default_rng([self.seed, number])
         items: list[Item] = []
         for c, corpus in enumerate(self.corpora):
-            for d in range(len(self.directions)):
-                items += self._items(c, corpus, d, rng)
+            for d, direction in enumerate(self.directions):
+                if corpus.into in (None, direction.target):
+                    items += self._items(c, corpus, d, rng)
         return self._bucket(items, rng)
 
     def _items(self, c: int, corpus: Corpus, d: int, rng: np.random.Generator) -> Iterator[Item]:

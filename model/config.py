@@ -6,6 +6,7 @@ from typing import Any, Literal
 NormPlacement = Literal["pre", "post"]
 PositionKind = Literal["sinusoidal", "learned"]
 OptimizerKind = Literal["adam", "muon"]
+Precision = Literal["fp32", "bf16"]
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,7 @@ class TrainConfig:
     accumulate: int = 2  # forward passes per update (of each process)
     max_steps: int = 100_000
     optimizer: OptimizerKind = "adam"
+    precision: Precision = "fp32"  # of the products; weights, norms, attention and sums are fp32 in any case
     peak_lr: float = 2e-3
     warmup_steps: int = 1000
     decay_from: int = 0  # the rate stays at its peak up to this step; 0: it falls from the end of the warm-up on

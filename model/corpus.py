@@ -30,25 +30,27 @@ class CorpusSpec:
     files: tuple[Path, ...]  # two aligned files, or one TSV
     weight: float = 1.0
     machine: str | None = None  # the language that a machine wrote
+    into: str | None = None  # learned into this language only; None: in every direction of the run
 
     @staticmethod
     def parse(text: str) -> "CorpusSpec":
         files, *modifiers = text.split(";")
-        weight, machine = 1.0, None
+        weight, named = 1.0, dict[str, str]()
         for modifier in modifiers:
             key, _, value = modifier.partition("=")
             if key == "weight":
                 weight = parse_weight(value, text)
-            elif key == "machine":
-                machine = value
+            elif key in ("machine", "into"):
+                named[key] = value
             else:
                 raise CorpusError(
-                    f"unknown modifier {modifier!r} in corpus {text!r}; use weight=NUMBER or machine=LANGUAGE"
+                    f"unknown modifier {modifier!r} in corpus {text!r}; "
+                    "use weight=NUMBER, machine=LANGUAGE or into=LANGUAGE"
                 )
         paths = tuple(Path(name) for name in files.split(","))
         if len(paths) > 2 or (len(paths) == 1 and paths[0].suffix != ".tsv"):
             raise CorpusError(f"corpus {text!r} must be two files with a comma between, or one .tsv")
-        return CorpusSpec(paths, weight, machine)
+        return CorpusSpec(paths, weight, **named)
 
 
 def parse_weight(value: str, text: str) -> float:
@@ -195,6 +197,7 @@ class Corpus:
     num_plain: int  # pairs from here on carry placeholders
     weight: float
     machine: str | None
+    into: str | None = None
 
 
 def tokenize(
@@ -208,4 +211,4 @@ def tokenize(
                 sides, with_placeholders((normalize(pair[0]), normalize(pair[1])), rng), strict=True
             ):
                 side.append(tokenizer.encode_chunks(chunks))
-    return Corpus(TokenLists.of(sides[0]), TokenLists.of(sides[1]), len(pairs), spec.weight, spec.machine)
+    return Corpus(TokenLists.of(sides[0]), TokenLists.of(sides[1]), len(pairs), spec.weight, spec.machine, spec.into)

@@ -2,7 +2,7 @@
 
 Muon (Jordan et al., 2024) turns the momentum of a matrix into the nearest orthogonal one before it steps, so that rare
 directions are learned as fast as common ones. torch has one that computes in bfloat16, which CPUs without units for it
-run twenty times slower than float32; this one computes in the weights' own type and takes equal shapes together.
+run twenty times slower than float32; this one computes in the type it is told to and takes equal shapes together.
 """
 
 from collections.abc import Iterable
@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from model.config import TrainConfig
 from model.transformer import Transformer
 from model.workers import Workers
 
@@ -42,10 +43,16 @@ class Muon(torch.optim.Optimizer):
     """Processes that train together have the same matrices to turn: each turns its share of them."""
 
     def __init__(
-        self, parameters: Iterable[Tensor], workers: Workers, lr: float = 1e-3, momentum: float = 0.95
+        self,
+        parameters: Iterable[Tensor],
+        workers: Workers,
+        lr: float = 1e-3,
+        momentum: float = 0.95,
+        turning: torch.dtype = torch.float32,
     ) -> None:
         super().__init__(parameters, {"lr": lr, "momentum": momentum})
         self._workers = workers
+        self._turning = turning  # five rounds of Newton-Schulz forgive a coarse type
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
@@ -61,7 +68,8 @@ class Muon(torch.optim.Optimizer):
                     parts.setdefault(part.shape, []).append((part, towards))
             for shape, pairs in parts.items():
                 scale = group["lr"] * MATCH_ADAM * max(shape) ** 0.5
-                changes = self._workers.spread(orthogonalize, torch.stack([towards for _, towards in pairs]))
+                towards = torch.stack([direction for _, direction in pairs]).to(self._turning)
+                changes = self._workers.spread(orthogonalize, towards)
                 for (part, _), change in zip(pairs, changes, strict=True):
                     part.sub_(change, alpha=scale)
 
@@ -93,9 +101,9 @@ class Optimizers:
             part.load_state_dict(state[name])
 
 
-def make_optimizers(network: Transformer, kind: str, workers: Workers) -> Optimizers:
+def make_optimizers(network: Transformer, config: TrainConfig, workers: Workers) -> Optimizers:
     matrices: list[nn.Parameter] = []
-    if kind == "muon":
+    if config.optimizer == "muon":
         layers = [*network.encoder.layers, *network.decoder.layers]
         matrices = [p for layer in layers for p in layer.parameters() if p.dim() == 2]
     chosen = {id(p) for p in matrices}
@@ -104,5 +112,6 @@ def make_optimizers(network: Transformer, kind: str, workers: Workers) -> Optimi
         "adam": torch.optim.Adam(others, betas=(0.9, 0.98), eps=1e-9, fused=True)
     }
     if matrices:
-        parts["muon"] = Muon(matrices, workers)
+        turning = torch.bfloat16 if config.precision == "bf16" else torch.float32
+        parts["muon"] = Muon(matrices, workers, turning=turning)
     return Optimizers(parts)

@@ -20,7 +20,7 @@ import typer
 from rich.console import Console
 
 from model.batches import Batches, Direction, directions
-from model.config import PRESETS, OptimizerKind, TrainConfig, preset
+from model.config import PRESETS, OptimizerKind, Precision, TrainConfig, preset
 from model.corpus import CorpusError, CorpusSpec, Pair, filter_pairs, read_pairs, tokenize
 from model.saved import SavedModel, SavedModelError, load_model, write_atomically
 from model.tokenizer import Tokenizer, train_tokenizer
@@ -51,8 +51,9 @@ class Recipe:
             raise CorpusError("--languages names the two sides of the corpora, such as pt,en")
         preset(self.preset)  # raises where there is none of this name
         for spec in map(CorpusSpec.parse, self.corpora):
-            if spec.machine not in (None, *self.languages):
-                raise CorpusError(f"machine={spec.machine} of {spec.files[0]} is none of {', '.join(self.languages)}")
+            for key in ("machine", "into"):
+                if (language := getattr(spec, key)) not in (None, *self.languages):
+                    raise CorpusError(f"{key}={language} of {spec.files[0]} is none of {', '.join(self.languages)}")
 
     def directions(self) -> list[tuple[str, str]]:
         parsed = []
@@ -176,6 +177,7 @@ def corpora_facts(texts: list[Text]) -> list[dict[str, object]]:
             "pairs": len(text.pairs),
             "weight": text.spec.weight,
             "machine_made": text.spec.machine,
+            "into": text.spec.into,
         }
         for text in texts
     ]
@@ -184,7 +186,8 @@ def corpora_facts(texts: list[Text]) -> list[dict[str, object]]:
 def run(
     folder: Annotated[Path, typer.Argument(help="the run: checkpoints, curve and model are kept here")],
     corpus: Annotated[
-        list[str], typer.Option(help="a.pt,a.en or a.tsv; modifiers ;weight=N ;machine=LANGUAGE; repeatable")
+        list[str],
+        typer.Option(help="a.pt,a.en or a.tsv; with ;weight=N ;machine=LANGUAGE ;into=LANGUAGE; repeatable"),
     ],
     valid: Annotated[str, typer.Option(help="held-out text, in the same form")],
     languages: Annotated[str, typer.Option(help="the languages of the two sides, such as pt,en")],
@@ -205,6 +208,7 @@ def run(
         int, typer.Option(help="step up to which the rate stays at its peak")
     ] = TrainConfig.decay_from,
     optimizer: Annotated[OptimizerKind, typer.Option(help="adam, or muon for matrices")] = TrainConfig.optimizer,
+    precision: Annotated[Precision, typer.Option(help="bf16 for CPUs that have it")] = TrainConfig.precision,
     cooldown_steps: Annotated[int, typer.Option(help="of the rate's fall to zero")] = TrainConfig.cooldown_steps,
     validate_every: Annotated[int, typer.Option(help="in updates")] = TrainConfig.validate_every,
     patience: Annotated[int, typer.Option(help="validations without a better loss")] = TrainConfig.patience,

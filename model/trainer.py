@@ -62,7 +62,7 @@ class Trainer:
 
     def __post_init__(self) -> None:
         self.network = self.saved.network
-        self.optimizer = make_optimizers(self.network, self.config.optimizer, self.workers)
+        self.optimizer = make_optimizers(self.network, self.config, self.workers)
         self.progress = Progress()
         self.skipped_in_a_row = 0
         self.asked_to_stop = False  # from outside
@@ -106,7 +106,8 @@ class Trainer:
         self.network.train()
         total, target_tokens, tokens = 0.0, 0, 0
         for batch in group:
-            loss = summed_loss(self.network, batch, self.config.label_smoothing)
+            with torch.autocast(batch.source.device.type, torch.bfloat16, enabled=self.config.precision == "bf16"):
+                loss = summed_loss(self.network, batch, self.config.label_smoothing)
             loss.backward()
             total, target_tokens, tokens = (
                 total + float(loss.detach()),

@@ -70,8 +70,8 @@ def test_filter_says_what_it_dropped_and_why() -> None:
 
 def test_corpus_specs_carry_weight_and_origin() -> None:
     """The mix is said on the command line."""
-    spec = CorpusSpec.parse("m.tsv;machine=pt;weight=0.5")
-    assert (spec.files, spec.weight, spec.machine) == ((Path("m.tsv"),), 0.5, "pt")
+    spec = CorpusSpec.parse("m.tsv;machine=pt;weight=0.5;into=en")
+    assert (spec.files, spec.weight, spec.machine, spec.into) == ((Path("m.tsv"),), 0.5, "pt", "en")
     for wrong in ("a.txt", "a,b,c", "a.tsv;colour=red"):
         with pytest.raises(CorpusError):
             CorpusSpec.parse(wrong)
@@ -158,6 +158,15 @@ def test_two_directions_are_told_apart_by_tags(sentence_pairs: list, tokenizer: 
     ways = directions([("pt", "en"), ("en", "pt")], ("pt", "en"), tokenizer)
     assert [way.prefix_ids for way in ways] == [(tokenizer.symbol_id("<to:en>"),), (tokenizer.symbol_id("<to:pt>"),)]
     assert [way.swapped for way in ways] == [False, True]
+
+
+def test_a_corpus_may_teach_one_direction_only(sentence_pairs: list, tokenizer: Tokenizer) -> None:
+    """Each direction has its own mix: what a machine wrote is worth more as a source than as a target."""
+    ways = directions([("pt", "en"), ("en", "pt")], ("pt", "en"), tokenizer)
+    specs = [CorpusSpec.parse(text) for text in ("a.tsv;into=pt", "b.tsv", "c.tsv;into=en")]
+    corpora = [tokenize(sentence_pairs, spec, tokenizer, 0.0, seed=1) for spec in specs]
+    items = [item for batch in Batches(corpora, ways, 600).epoch(0) for item in batch]
+    assert {item[:2] for item in items} == {(0, 1), (1, 0), (1, 1), (2, 0)}
 
 
 def test_token_lists_come_back() -> None:

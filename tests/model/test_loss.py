@@ -26,6 +26,21 @@ def test_it_is_torchs_cross_entropy(smoothing: float, scale: float) -> None:
         torch.testing.assert_close(mine, other)
 
 
+def test_under_autocast_only_the_products_are_coarse() -> None:
+    """bfloat16 has eight bits: loss and gradients are near the exact ones, in the types that they had."""
+    hidden, weight, targets = (tensor.detach() for tensor in inputs())
+    exact, coarse = (tuple(t.float().requires_grad_() for t in (hidden, weight)) for _ in range(2))
+    smoothed_cross_entropy(*exact, targets, 0.1).backward()
+    with torch.autocast("cpu", torch.bfloat16):
+        loss = smoothed_cross_entropy(*coarse, targets, 0.1)
+    loss.backward()
+    assert loss.dtype == torch.float32
+    for mine, wanted in zip(coarse, exact, strict=True):
+        assert mine.grad is not None
+        assert not torch.equal(mine.grad, wanted.grad)
+        torch.testing.assert_close(mine.grad, wanted.grad, rtol=0.03, atol=0.03)
+
+
 def test_nothing_is_lost_in_single_precision() -> None:
     """As it is trained."""
     hidden, weight, targets = (tensor.detach() for tensor in inputs())

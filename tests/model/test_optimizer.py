@@ -5,10 +5,12 @@ import copy
 import pytest
 import torch
 
-from model.config import TransformerConfig
+from model.config import TrainConfig, TransformerConfig
 from model.optimizer import Muon, make_optimizers, orthogonalize, square_parts
 from model.transformer import Transformer
 from model.workers import Workers
+
+MUON = TrainConfig(optimizer="muon")
 
 
 @pytest.mark.parametrize("shape", [(3, 16, 16), (2, 16, 64)])
@@ -46,7 +48,7 @@ def test_parts_are_views_so_that_steps_reach_the_weights() -> None:
 def test_every_parameter_has_one_optimizer() -> None:
     """None forgotten, none moved twice; embeddings and norms stay with Adam."""
     network = Transformer(TransformerConfig(20, 16, 32, 2, 2, 1))
-    optimizers = make_optimizers(network, "muon", Workers())
+    optimizers = make_optimizers(network, MUON, Workers())
     owned = [id(p) for part in optimizers.parts.values() for group in part.param_groups for p in group["params"]]
     assert sorted(owned) == sorted(id(p) for p in network.parameters())
     adam = {id(p) for group in optimizers.parts["adam"].param_groups for p in group["params"]}
@@ -59,11 +61,11 @@ def test_state_comes_back() -> None:
     torch.manual_seed(0)
     first = Transformer(TransformerConfig(20, 16, 32, 2, 1, 1))
     second = Transformer(first.config)
-    optimizers = make_optimizers(first, "muon", Workers())
+    optimizers = make_optimizers(first, MUON, Workers())
     gradients = [torch.randn_like(p) for p in first.parameters()]
     step(first, optimizers, gradients)
     second.load_state_dict(first.state_dict())
-    restored = make_optimizers(second, "muon", Workers())
+    restored = make_optimizers(second, MUON, Workers())
     restored.load_state_dict(copy.deepcopy(optimizers.state_dict()))  # as a file would
     step(first, optimizers, gradients)
     step(second, restored, gradients)

@@ -76,6 +76,18 @@ def test_training_lowers_the_loss(tmp_path: Path, corpus_files: tuple[Path, Path
     assert curve[-1] < curve[0] - 0.5
 
 
+@pytest.mark.parametrize("optimizer", ["adam", "muon"])
+def test_coarse_products_train_as_fine_ones(optimizer: str, tmp_path: Path, corpus_files: tuple[Path, Path]) -> None:
+    """bfloat16 is for speed: the curve is the same but for its last digits, and weights stay in single precision."""
+    trainers = [
+        make_trainer(tmp_path / kind, corpus_files, precision=kind, optimizer=optimizer) for kind in ("fp32", "bf16")
+    ]
+    fine, coarse = (losses(trainer, 8) for trainer in trainers)
+    assert fine != coarse
+    assert coarse == pytest.approx(fine, rel=0.01)
+    assert {p.dtype for p in trainers[1].network.parameters()} == {torch.float32}
+
+
 def test_killed_and_resumed_is_as_if_never_killed(tmp_path: Path, corpus_files: tuple[Path, Path]) -> None:
     """kill -9 in mid-run: what follows is bit for bit what would have been."""
     options = ["--max-steps", "14", "--checkpoint-seconds", "0", "--validate-every", "1000"]
@@ -232,6 +244,7 @@ def test_bad_text_gets_one_sentence_and_exit_1(tmp_path: Path, corpus_files: tup
         ({"preset": "huge"}, "there is no preset 'huge'; choose one of tiny"),
         ({"corpora": ("a.pt,a.en;weight=much",)}, "'much' of corpus .* is not a number"),
         ({"corpora": ("a.pt,a.en;machine=de",)}, "machine=de of a.pt is none of pt, en"),
+        ({"corpora": ("a.pt,a.en;into=de",)}, "into=de of a.pt is none of pt, en"),
     ],
 )
 def test_a_recipe_that_cannot_be_followed_is_refused(tmp_path: Path, changes: dict, sentence: str) -> None:
