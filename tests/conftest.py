@@ -9,9 +9,10 @@ from rich.console import Console
 from export.bundle import Request, export
 from model.config import TransformerConfig
 from model.saved import SavedModel, save_model
-from model.tokenizer import EOS_ID, Tokenizer, train_tokenizer
+from model.tokenizer import EOS_ID, Tokenizer
 from model.transformer import Transformer
 from service.bundles.manifest import Bundle, Limits, Precision
+from tests.data.make_tokenizers import path_of
 
 SENTENCES = Path(__file__).parent / "data" / "sentences.tsv"
 TINY_LIMITS = Limits(max_source_tokens=96, max_new_tokens=80)
@@ -84,8 +85,7 @@ def few_sentences(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def tiny_tokenizer() -> Tokenizer:
-    lines = [text for row in SENTENCES.read_text("utf-8").splitlines()[1:] for text in row.split("\t")[:2]]
-    return Tokenizer(train_tokenizer(lines, vocab_size=480, languages=("pt", "en")))
+    return Tokenizer(path_of(tiny_config().vocab_size).read_bytes())
 
 
 @pytest.fixture(scope="session")

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from model.tokenizer import NUM_PLACEHOLDERS, placeholder_tag, train_tokenizer
+from model.tokenizer import NUM_PLACEHOLDERS, placeholder_tag
 from service.bundles.catalog import Catalog
 from service.bundles.manifest import (
     DECODER,
@@ -36,6 +36,7 @@ from service.engine.job import DecodingRules
 from service.engine.loop import Engine
 from service.engine.scheduler import EngineSettings
 from service.translation.tokenizer import SentencePieceTokenizer, Tokenizer, load_tokenizer
+from tests.data.make_tokenizers import path_of
 from tests.engine.reverse_runner import EOS, FakeRunner, LogProbs
 
 DATA = Path(__file__).parent.parent / "data"
@@ -68,7 +69,7 @@ def sentences() -> tuple[tuple[str, str], ...]:
 
 @lru_cache
 def tokenizer_model() -> bytes:
-    return train_tokenizer((side for pair in sentences() for side in pair), VOCAB_SIZE, ["en", "pt"])
+    return path_of(VOCAB_SIZE).read_bytes()
 
 
 @lru_cache

@@ -3,14 +3,14 @@
 For checks of containers and proxies, which need a bundle that loads and answers, not one that translates well.
 """
 
-import csv
 import sys
 import tempfile
 from pathlib import Path
 
 from model.saved import SavedModel
-from model.tokenizer import Tokenizer, train_tokenizer
+from model.tokenizer import Tokenizer
 from tests.conftest import SENTENCES, export_tiny, random_network, tiny_config
+from tests.data.make_tokenizers import path_of
 
 
 def few_sentences(folder: Path) -> Path:
@@ -21,10 +21,7 @@ def few_sentences(folder: Path) -> Path:
 
 
 def write_tiny_bundle(directory: Path) -> None:
-    with SENTENCES.open(encoding="utf-8", newline="") as file:
-        rows = list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
-    lines = [row[language] for row in rows for language in ("pt", "en")]
-    tokenizer = Tokenizer(train_tokenizer(lines, vocab_size=480, languages=("pt", "en")))
+    tokenizer = Tokenizer(path_of(tiny_config().vocab_size).read_bytes())
     pairs = [{"source": "pt", "target": "en", "source_prefix_ids": []}]
     saved = SavedModel(random_network(tiny_config()), tokenizer, pairs, {"note": "random"})
     with tempfile.TemporaryDirectory(dir=directory.parent) as folder:

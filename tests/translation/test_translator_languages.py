@@ -21,7 +21,8 @@ async def test_a_pair_without_a_bundle_goes_through_a_third_language(
     wanted = ["O jardim da casa azul\n\n- Fim", "O gato viu {nome} na casa"]
     result = await open_translator(tmp_path).translate(wanted, "pt", "es", options)
     plain, spans = result.translations
-    assert plain.text == reversed_text(reversed_text("O jardim da casa azul")) + "\n\n- Fim"
+    there_and_back = [reversed_text(reversed_text(part)) for part in ("O jardim da casa azul", "Fim")]
+    assert plain.text == "\n\n- ".join(there_and_back)
     assert plain.pivot == "en"
     assert (spans.text.count("michi"), spans.text.count("{nome}")) == (1, 1)
     assert (result.model_name, result.model_version) == ("pt-en+en-es", "1+7")

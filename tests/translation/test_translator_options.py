@@ -99,10 +99,12 @@ async def test_a_prefix_that_goes_on_in_its_last_word_is_reported(
     """The prefix should end at a word boundary; the caller learns where it did not."""
     write_bundle(tmp_path / "pt-en")
     ids = tokenizer().encode(["extraordinariamente"])
-    part = tokenizer().decode(ids[:1])
+    starts = (tokenizer().decode(ids[:count]) for count in range(1, len(ids)))
+    part = next(start for start in starts if start)  # the first token may be a space alone
     segment = (await translate(open_translator(tmp_path), "extraordinariamente", target_prefix=part)).segments[0]
     continued = segment.text.startswith(part) and segment.text[len(part) : len(part) + 1].isalnum()
-    assert (SegmentWarning.PREFIX_CONTINUED in segment.warnings) == continued
+    assert continued
+    assert segment.warnings == (SegmentWarning.PREFIX_CONTINUED,)
 
 
 @pytest.mark.parametrize(
