@@ -100,16 +100,17 @@ class _Shape(NamedTuple):
     positions: npt.NDArray[np.int32]  # [rows, 1]
     candidates: Candidates
     candidates_only: Candidates  # without the wanted tokens' scores
-    greedy: _GreedyRun  # where k is 1
+    greedy: _GreedyRun  # of the first row, for the shape of one row and one candidate
 
 
 class _GreedyRun(NamedTuple):
-    """A run in which every row goes on with its best token, for one step or some."""
+    """A run in which a row alone goes on with its best token, for one step or some."""
 
     session: ort.InferenceSession
     binding: ort.IOBinding
-    ids: Ints  # [steps, rows]
-    log_probs: npt.NDArray[np.float32]  # [steps, rows]
+    steps: int
+    ids: Ints  # [steps]
+    log_probs: npt.NDArray[np.float32]  # [steps]
 
 
 class OrtRunner:
@@ -171,19 +172,39 @@ class OrtRunner:
 
     def stride(self, next_ids: Ints, most: int, end_id: int, went: Callable[[int], bool]) -> Stretch:
         rows, done = len(next_ids), 0
-        shape, leap = self._shape_of(rows, 1, most), self._leap_of(rows)
-        ids, log_probs = np.empty((most, rows), np.int64), np.empty((most, rows), np.float32)
+        shape = self._shape_of(rows, 1, most)
         self._inputs.k[0] = 1
+        if rows == 1:
+            return self._stride_alone(shape, int(next_ids[0]), most, end_id, went)
+        ids, log_probs = np.empty((most, rows), np.int64), np.empty((most, rows), np.float32)
+        chosen = shape.candidates.ids[:, 0]  # [rows]
         while True:
             shape.tokens[:] = next_ids
-            run = shape.greedy if leap is None or len(leap.ids) > most - done else leap
-            self._run(run.session, run.binding)
-            steps, ended = _until(run.ids, end_id)
-            np.add(shape.positions, steps, out=shape.positions)
-            ids[done : done + steps], log_probs[done : done + steps] = run.ids[:steps], run.log_probs[:steps]
-            next_ids, done = run.ids[steps - 1], done + steps
-            if not went(len(run.ids)) or ended or done == most:
+            self._run(self._sessions.decoder, shape.binding)
+            np.add(shape.positions, 1, out=shape.positions)
+            ids[done], log_probs[done] = chosen, shape.candidates.log_probs[:, 0]
+            next_ids, done = chosen, done + 1
+            if not went(1) or end_id in chosen.tolist() or done == most:
                 return Stretch(ids[:done], log_probs[:done])
+
+    def _stride_alone(self, shape: _Shape, token: int, most: int, end_id: int, went: Callable[[int], bool]) -> Stretch:
+        """A row alone leaps, and goes by plain numbers: arrays of one element cost more than the runtime's own call."""
+        ids: list[int] = []
+        log_probs: list[float] = []
+        leap, position = self._leap_run(), int(shape.positions[0, 0])
+        while True:
+            shape.tokens[0], shape.positions[0, 0] = token, position + len(ids)
+            run = shape.greedy if leap is None or leap.steps > most - len(ids) else leap
+            self._run(run.session, run.binding)
+            chosen = run.ids.tolist()
+            ended = end_id in chosen
+            steps = chosen.index(end_id) + 1 if ended else run.steps
+            ids += chosen[:steps]
+            log_probs += run.log_probs.tolist()[:steps]
+            token = ids[-1]
+            if not went(run.steps) or ended or len(ids) == most:
+                shape.positions[0, 0] = position + len(ids)
+                return Stretch(np.array(ids)[:, None], np.array(log_probs, np.float32)[:, None])
 
     def keep(self, parents: Ints) -> None:
         count = len(parents)
@@ -203,11 +224,11 @@ class OrtRunner:
             assert self._longest <= self._max_new_tokens, "a row goes on beyond the bundle's limit"
         return self._shapes.get((rows, k)) or self._bind(rows, k)
 
-    def _leap_of(self, rows: int) -> _GreedyRun | None:
-        """For a row alone: of several, one ends too often, and what the others did after that would be lost."""
-        if rows == 1 and self._leap is None and self._sessions.leap is not None:
+    def _leap_run(self) -> _GreedyRun | None:
+        """Only for a row alone: of several, one ends too often, and what the others did after that would be lost."""
+        if self._leap is None and self._sessions.leap is not None:
             self._leap = self._bind_leap(self._sessions.leap)
-        return self._leap if rows == 1 else None
+        return self._leap
 
     def _batches(self, lengths: Sequence[int]) -> Iterator[list[int]]:
         """Which sources to encode together: those of one length, unless the graph takes lengths and hides padding."""
@@ -238,7 +259,7 @@ class OrtRunner:
         candidates = self._outputs.bind(binding, rows, k)
         tokens, positions = self._inputs.tokens[:rows, 0], self._inputs.positions[:rows]
         candidates_only = candidates._replace(wanted_log_probs=None)
-        greedy = _GreedyRun(self._sessions.decoder, binding, candidates.ids[:, :1].T, candidates.log_probs[:, :1].T)
+        greedy = _GreedyRun(self._sessions.decoder, binding, 1, candidates.ids[0, :1], candidates.log_probs[0, :1])
         shape = _Shape(binding, tokens, positions, candidates, candidates_only, greedy)
         self._shapes[rows, k] = shape
         return shape
@@ -250,16 +271,8 @@ class OrtRunner:
         for name in ("tokens", "positions", "source_ends"):
             bind_array(binding.bind_input, name, getattr(self._inputs, name)[:1])
         self._state.bind(binding, 1, endings)
-        run = _GreedyRun(session, binding, np.zeros((steps, 1), np.int64), np.zeros((steps, 1), np.float32))
+        run = _GreedyRun(session, binding, steps, np.zeros(steps, np.int64), np.zeros(steps, np.float32))
         for step, ending in enumerate(endings):
-            bind_array(binding.bind_output, f"ids{ending}", run.ids[step : step + 1])
-            bind_array(binding.bind_output, f"log_probs{ending}", run.log_probs[step : step + 1])
+            bind_array(binding.bind_output, f"ids{ending}", run.ids[step : step + 1, None])
+            bind_array(binding.bind_output, f"log_probs{ending}", run.log_probs[step : step + 1, None])
         return run
-
-
-def _until(ids: Ints, end_id: int) -> tuple[int, bool]:
-    """How many steps until a row chose the end, and whether one did; ids [steps, rows]"""
-    for number, chosen in enumerate(ids.tolist(), 1):
-        if end_id in chosen:
-            return number, True
-    return len(ids), False
