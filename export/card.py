@@ -53,11 +53,11 @@ def _lessons(training: Mapping[str, Any]) -> list[str]:
 def _corpora(corpora: Sequence[Mapping[str, Any]]) -> str:
     if not corpora:
         return "The saved model does not say."
-    lines = ["| files | pairs | weight | machine-made side |", "|---|---|---|---|"]
+    lines = ["| files | pairs | weight | machine-made side | learned into |", "|---|---|---|---|---|"]
     for corpus in corpora:
         files = ", ".join(corpus.get("files", []))
-        made = corpus.get("machine_made") or "none"
-        lines.append(f"| {files} | {corpus.get('pairs', '?')} | {corpus.get('weight', 1)} | {made} |")
+        made, into = corpus.get("machine_made") or "none", corpus.get("into") or "every target"
+        lines.append(f"| {files} | {corpus.get('pairs', '?')} | {corpus.get('weight', 1)} | {made} | {into} |")
     return "\n".join(lines)
 
 

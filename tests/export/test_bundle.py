@@ -50,10 +50,15 @@ def test_the_card_lists_corpora_and_what_was_machine_made(
     tiny_saved: SavedModel, few_sentences: Path, tmp_path: Path
 ) -> None:
     """A model card that hides machine-made text would mislead."""
-    corpora = [{"files": ["a.pt", "a.en"], "pairs": 12, "weight": 0.5, "machine_made": "pt"}]
+    corpora = [
+        {"files": ["a.pt", "a.en"], "pairs": 12, "weight": 0.5, "machine_made": "pt"},
+        {"files": ["b.tsv"], "pairs": 3, "weight": 1.0, "machine_made": None, "into": "en"},
+    ]
     saved = SavedModel(tiny_saved.network, tiny_saved.tokenizer, tiny_saved.pairs, {"corpora": corpora})
     bundle = export_tiny(saved, tmp_path / "out", "fp32", few_sentences)
-    assert "| a.pt, a.en | 12 | 0.5 | pt |" in bundle.file("MODEL_CARD.md").read_text("utf-8")
+    card = bundle.file("MODEL_CARD.md").read_text("utf-8")
+    assert "| a.pt, a.en | 12 | 0.5 | pt | every target |" in card
+    assert "| b.tsv | 3 | 1.0 | none | en |" in card
 
 
 def test_the_card_tells_all_that_the_weights_went_through(
