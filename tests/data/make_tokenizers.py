@@ -1,7 +1,7 @@
 """`python -m tests.data.make_tokenizers`: learns the tokenizers that tests read, from our own sentences.
 
-They are kept as files because SentencePiece sums floats, and learns other pieces on another kind of CPU: a test that
-counts tokens would pass on one machine and fail on the next.
+They are kept as files because SentencePiece may learn other pieces on another machine: a test that counts tokens would
+pass here and fail there.
 """
 
 import csv
