@@ -77,7 +77,7 @@ class Batches:
             for d, direction in enumerate(self.directions):
                 if corpus.into in (None, direction.target):
                     items += self._items(c, corpus, d, rng)
-        return self._bucket(items, rng)
+        return self._bucket(items, rng) if items else []
 
     def _items(self, c: int, corpus: Corpus, d: int, rng: np.random.Generator) -> Iterator[Item]:
         chosen = np.repeat(np.arange(len(corpus.first)), int(corpus.weight))

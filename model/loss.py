@@ -23,12 +23,12 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
         excess = torch.softmax(logits, 1, dtype=hidden.dtype)  # [N, V]
         # The highest probability is at least 1 / V: its logarithm is safe where another's may not be.
         highest, at = excess.max(1)
-        log_sum = logits[rows, at] - highest.log()
+        log_sum, on_target = logits[rows, at] - highest.log(), logits[rows, targets].to(hidden.dtype)
         everywhere = hidden @ weight.mean(0)  # the mean of all logits of a row, for a fraction of the work
         excess -= smoothing / weight.shape[0]
         excess[rows, targets] -= 1.0 - smoothing
         ctx.save_for_backward(narrow_hidden, narrow_weight, excess.to(kind))
-        return (log_sum - (1.0 - smoothing) * logits[rows, targets] - smoothing * everywhere).sum()
+        return (log_sum - (1.0 - smoothing) * on_target - smoothing * everywhere).sum()
 
     @staticmethod
     def backward(ctx: Any, *d_loss: Tensor) -> tuple[Tensor, Tensor, None, None, None]:

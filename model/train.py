@@ -50,10 +50,13 @@ class Recipe:
         if len(self.languages) != 2:
             raise CorpusError("--languages names the two sides of the corpora, such as pt,en")
         preset(self.preset)  # raises where there is none of this name
+        targets = [target for _, target in self.directions()]
         for spec in map(CorpusSpec.parse, self.corpora):
-            for key in ("machine", "into"):
-                if (language := getattr(spec, key)) not in (None, *self.languages):
-                    raise CorpusError(f"{key}={language} of {spec.files[0]} is none of {', '.join(self.languages)}")
+            for key, known in (("machine", self.languages), ("into", targets)):
+                if (language := getattr(spec, key)) not in (None, *known):
+                    raise CorpusError(f"{key}={language} of {spec.files[0]} is none of {', '.join(known)}")
+        if CorpusSpec.parse(self.valid).into:
+            raise CorpusError("--valid is read in every direction that is learned: it takes no into=LANGUAGE")
 
     def directions(self) -> list[tuple[str, str]]:
         parsed = []

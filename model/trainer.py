@@ -188,20 +188,19 @@ class Trainer:
         """
         curve = Curve(self.folder, self.progress.step) if self.workers.is_first else None
         with Meter(self.console, self.config.max_steps, self.progress, visible=self.workers.is_first) as meter:
-            saved_at = time.monotonic()
-            for group in self.groups():
-                if self.stopping:
-                    self.checkpoint()
-                    return None
-                if self.progress.step >= self.config.max_steps or self.progress.stale >= self.config.patience:
-                    break
-                loss = self.update(group)
+            saved_at, groups = time.monotonic(), self.groups()
+            while self.progress.step < self.config.max_steps and self.progress.stale < self.config.patience:
+                loss = self.update(next(groups))  # drawn only to be learned from: a group that is drawn counts as done
                 meter.show(loss)
+                if self.stopping:  # at once: who asked may not wait for a validation
+                    self.checkpoint()
                 if curve and self.progress.step % LOG_EVERY == 0:
                     rate = learning_rate(self.progress.step, self.config)
                     curve.add(step=self.progress.step, loss=loss, lr=rate, tokens_per_second=meter.tokens_per_second())
                 if self._validation_due():
                     self._validate_together(curve)
+                if self.stopping:
+                    return None
                 if time.monotonic() - saved_at > self.config.checkpoint_seconds:
                     self.checkpoint()
                     saved_at = time.monotonic()

@@ -1,4 +1,4 @@
-"""Small real things to train with: our own sentences, a tokenizer learned from them, a reversing corpus."""
+"""Small real things to train with: our own sentences, the tokenizer learned from them, files of both."""
 
 import csv
 from pathlib import Path
@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from model.tokenizer import Tokenizer, train_tokenizer
+from model.tokenizer import Tokenizer
+from tests.data.make_tokenizers import path_of
 
 SENTENCES = Path(__file__).parents[1] / "data" / "sentences.tsv"
 
@@ -24,8 +25,8 @@ def sentence_pairs() -> list[tuple[str, str]]:
 
 
 @pytest.fixture(scope="session")
-def tokenizer(sentence_pairs: list[tuple[str, str]]) -> Tokenizer:
-    return Tokenizer(train_tokenizer([side for pair in sentence_pairs for side in pair], 900, ["en", "pt"]))
+def tokenizer() -> Tokenizer:
+    return Tokenizer(path_of(900).read_bytes())
 
 
 @pytest.fixture
