@@ -67,9 +67,7 @@ class TrainConfig:
     accumulate: int = 2  # forward passes per update (of each process)
     max_steps: int = 100_000
     optimizer: OptimizerKind = "adam"
-    precision: Precision = (
-        "fp32"  # of products; weights, norms, attention and losses stay in fp32
-    )
+    precision: Precision = "fp32"  # of products; weights, norms, attention and losses stay in fp32
     peak_lr: float = 2e-3
     warmup_steps: int = 1000
     decay_from: int = 0  # the rate stays at its peak up to this step; 0: it falls from the end of the warm-up on

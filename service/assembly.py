@@ -119,7 +119,7 @@ def build_parts(
     limits = TranslationLimits(
         max_texts=settings.max_texts,
         max_characters=settings.max_characters,
-        max_beam_size=settings.max_beam_size,
+        max_beam_size=min(settings.max_beam_size, settings.max_rows),  # a beam's rows are in one batch
         max_glossary_terms=settings.max_glossary_terms,
         default_timeout_seconds=settings.timeout_seconds,
     )

@@ -207,7 +207,8 @@ def _embedded(source: str, target: str) -> list[Path]:
     pairs = {
         path: [(pair.source, pair.target) for pair in read_bundle(path, check_hashes=False).pairs] for path in paths
     }
-    return [path for path in paths if (source, target) in pairs[path]] or paths
+    wanted = tuple(code.lower().partition("-")[0] for code in (source, target))  # as the catalog will read them
+    return [path for path in paths if wanted in pairs[path]] or paths
 
 
 def _open_engine(bundle: "Bundle", num_threads: int, beam_size: int | None) -> "Engine":

@@ -28,7 +28,7 @@ from starlette.responses import Response
 
 from service.api.context import Rooms, rooms_of
 from service.api.fields import Fields, read_fields
-from service.api.languages import name_of
+from service.api.languages import may_be_code, name_of
 from service.api.limits import Caller
 from service.api.native import bearer_key
 from service.api.refusals import COMMON_REFUSALS, Dialect, document
@@ -154,9 +154,9 @@ def _target(fields: Fields) -> str:
 
 
 def _language(code: str, name: str) -> str:
-    """EN-US is English to us."""
-    language = code.strip().lower().partition("-")[0]
-    if not language.isascii() or not language.isalpha() or len(language) > 4:
+    """Only what cannot be a code is refused here; that EN-US is English is known to who knows the bundles."""
+    language = code.strip().lower()
+    if not may_be_code(language):
         raise BadRequest(f"Value for '{name}' not supported.")
     return language
 

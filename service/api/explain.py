@@ -43,7 +43,11 @@ class ExplainRequest(BaseModel):
     source: LanguageCode | Literal["auto"] = Field(AUTO, description="Language of the text, or `auto` to detect it")
     target: LanguageCode = Field(description="Language to translate to")
     segment: int = Field(0, ge=0, le=1_000_000, description="Which segment, from 0, as `/v1/translate` numbers them")
-    beam_size: int = Field(1, ge=1, description="As the translation was asked for; above 1 with the search as a tree")
+    beam_size: int | None = Field(
+        None,
+        ge=1,
+        description="As the translation was asked for; by default as the model recommends; above 1 with the tree",
+    )
     runners_up: int = Field(5, ge=0, le=50, description="How many other choices to list for each token")
     self_attention: bool = Field(False, description="Also what encoder and decoder look at within themselves")
     numbers: Numbers | None = Field(None, description="Also the intermediate numbers of one layer and head")

@@ -1,4 +1,4 @@
-"""Languages as the APIs list them: their names, and what can be translated into what."""
+"""Languages as the APIs read and list them: what may be a code, and names."""
 
 from collections.abc import Mapping
 
@@ -12,6 +12,14 @@ NAMES: Mapping[str, str] = {
     "sk": "Slovak", "sl": "Slovenian", "sv": "Swedish", "th": "Thai", "tr": "Turkish", "uk": "Ukrainian",
     "vi": "Vietnamese", "zh": "Chinese",
 }  # fmt: skip
+
+
+_MAX_CODE_LENGTH = 16
+
+
+def may_be_code(text: str) -> bool:
+    """Whether it looks like a language, with a script or a region or without: `pt`, `PT-BR`, `zh-Hans-CN`."""
+    return text.isascii() and text.replace("-", "").isalpha() and len(text) <= _MAX_CODE_LENGTH
 
 
 def name_of(code: str) -> str:

@@ -14,7 +14,7 @@ from starlette.responses import Response
 from service.api.alternatives import alternatives_of
 from service.api.context import Rooms, rooms_of
 from service.api.fields import Fields, read_fields
-from service.api.languages import name_of
+from service.api.languages import may_be_code, name_of
 from service.api.limits import Caller
 from service.api.native import bearer_key
 from service.api.refusals import COMMON_REFUSALS, Dialect, document
@@ -150,7 +150,7 @@ def _language(fields: Fields, name: str) -> str:
     code = fields.text(name)
     if not code:
         raise BadRequest(f"Invalid request: missing {name} parameter")
-    if not code.isascii() or not code.replace("-", "").isalpha() or len(code) > 16:
+    if not may_be_code(code):
         raise BadRequest(f"Invalid request: {name} is not a language code")
     return code.lower()
 

@@ -63,7 +63,7 @@ class NumbersOf:
 @dataclass(frozen=True)
 class ExplainOptions:
     segment: int = 0
-    beam_size: int = 1
+    beam_size: int | None = None  # what the bundle recommends
     runners_up: int = 5
     self_attention: bool = False
     numbers: NumbersOf | None = None
@@ -159,7 +159,7 @@ class Explanations:
     async def explain(
         self, text: str, source: str, target: str, options: ExplainOptions, tenant: str = ""
     ) -> Explained:
-        translation = TranslationOptions(beam_size=options.beam_size, n_best=options.beam_size)
+        translation = TranslationOptions(beam_size=options.beam_size, n_best=options.beam_size or 1)
         with await self._translator.begin([text], source, target, translation, tenant) as work:
             planned = work.texts[0]
             planner, unit = _find(planned, options)
@@ -167,7 +167,8 @@ class Explanations:
             return await self._in_turn(planned, decoded, options)
 
     async def _decode(self, planner: Planner, unit: Unit, options: ExplainOptions) -> DecodingResult:
-        decoding = DecodingOptions(beam_size=options.beam_size, n_best=options.beam_size, log_probs=True)
+        beam_size = _beam_size(options, planner)
+        decoding = DecodingOptions(beam_size=beam_size, n_best=beam_size, log_probs=True)
         job = Job(unit.source_ids, decoding, deadline_at=self._clock() + self._timeout_seconds)
         try:
             return await arrival(planner.hop.served.engine.submit(job))
@@ -191,9 +192,8 @@ class Explanations:
         source_ids, target_ids = decoded.unit.source_ids, decoded.target_ids
         k = min(options.runners_up + 1, served.bundle.architecture.vocab_size)
         arrays = explainer.explain(source_ids, target_ids, k, _wanted(options))
-        tree = None
-        if options.beam_size > 1:
-            tree = explainer.beam_tree(source_ids, DecodingOptions(beam_size=options.beam_size))
+        beam_size = _beam_size(options, decoded.planner)
+        tree = explainer.beam_tree(source_ids, DecodingOptions(beam_size=beam_size)) if beam_size > 1 else None
         greedy = arrays["ids"][:, 0].tolist() == list(target_ids)
         gaps = np.abs(arrays["label_log_probs"][:, 0] - np.array(decoded.best.log_probs[: len(target_ids)]))
         return Explained(
@@ -224,6 +224,10 @@ class Explanations:
             decode_seconds=decoded.result.decode_seconds,
             explain_seconds=self._clock() - started_at,
         )
+
+
+def _beam_size(options: ExplainOptions, planner: Planner) -> int:
+    return planner.default_beam_size if options.beam_size is None else options.beam_size
 
 
 def _find(planned: TextWork, options: ExplainOptions) -> tuple[Planner, Unit]:

@@ -58,6 +58,7 @@ class FakeTranslator:
         self, texts: Sequence[str], source: str, target: str, options: TranslationOptions, tenant: str = ""
     ) -> TranslationResult:
         self.orders.append((list(texts), source, target, options, tenant))
+        source, target = (code.lower().partition("-")[0] for code in (source, target))  # no bundle here has a region
         self._check(texts, source, target, options)
         try:
             await self.before()

@@ -42,6 +42,12 @@ def test_the_client_translates_several_texts_and_detects_their_language(url: str
     assert [(result.text, result.detected_source_lang) for result in results] == [("mu", "PT"), ("siod", "PT")]
 
 
+def test_regions_are_left_to_who_knows_the_bundles(url: str, translator: FakeTranslator) -> None:
+    """EN-US is English where no bundle is for that region, and a bundle for Brazil is found where there is one."""
+    open_deepl(url).translate_text("cat", source_lang="EN", target_lang="PT-BR")
+    assert translator.orders[0][1:3] == ("en", "pt-br")
+
+
 def test_the_client_lists_languages(url: str) -> None:
     """The client sends the target list's type as the body of a GET, and refuses plain EN as a target."""
     client = open_deepl(url)

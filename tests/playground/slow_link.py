@@ -17,7 +17,15 @@ def slow_link(url: str) -> Iterator[str]:
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            with urllib.request.urlopen(url + self.path) as answer:
+            self._relay(urllib.request.Request(url + self.path))
+
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            headers = {"Content-Type": self.headers["Content-Type"]}
+            self._relay(urllib.request.Request(url + self.path, body, headers))
+
+        def _relay(self, request: urllib.request.Request) -> None:
+            with urllib.request.urlopen(request) as answer:
                 self.send_response(answer.status)
                 self.send_header("Content-Type", answer.headers["Content-Type"])
                 self.end_headers()
@@ -41,6 +49,8 @@ def slow_link(url: str) -> Iterator[str]:
     server = Server(("127.0.0.1", 0), Handler)
     thread = Thread(target=server.serve_forever, daemon=True)
     thread.start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    server.server_close()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()

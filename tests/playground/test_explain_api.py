@@ -1,6 +1,8 @@
 """`POST /v1/explain` over the whole service, on a tiny model that was really exported."""
 
 import asyncio
+import json
+import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -149,6 +151,22 @@ async def test_numbers_are_of_the_asked_layer_and_head(client: httpx.AsyncClient
     explained = await ask(client, "/v1/explain", text=TEXTS[0], numbers=numbers)
     assert np.allclose(explained["numbers"]["encoder_attention"], whole["encoder_attention"][1][1], atol=1e-5)
     assert np.allclose(explained["numbers"]["cross_attention"], whole["cross_attention"][1][1], atol=1e-5)
+
+
+async def test_the_beam_that_a_bundle_recommends_is_explained(tiny_bundle: Bundle, tmp_path: Path) -> None:
+    """Who names no beam gets the same one from both routes, or the explanation would be of another translation."""
+    shutil.copytree(tiny_bundle.path, tmp_path / "pt-en")
+    manifest = tmp_path / "pt-en" / "bundle.json"
+    told = json.loads(manifest.read_text("utf-8"))
+    told["rules"]["default_beam_size"] = 3
+    manifest.write_text(json.dumps(told), "utf-8")
+    async with open_client(Settings(bundles=tmp_path, watch=False, threads=1, max_rows=8)) as client:
+        for text in TEXTS[:4]:
+            translated = await ask(client, "/v1/translate", text=text)
+            explained = await ask(client, "/v1/explain", text=text)
+            assert explained["text"] == translated["translations"][0]["segments"][0]["text"]
+            assert explained["beam"] is not None
+            assert (await ask(client, "/v1/explain", text=text, beam_size=1))["beam"] is None
 
 
 async def test_a_segment_of_a_text_is_explained_as_it_was_translated(client: httpx.AsyncClient) -> None:
