@@ -47,13 +47,13 @@ NOTES = [
     "encoder 19, Python 12, most of it choosing and moving rows (1,000 sentences, AVX2). The choice would have "
     "to move into the graph.",
     "**Greedy files, to win a third:** of the usual file the encoder takes 46 %, the steps 44, Python 10 (800 "
-    "sentences, 64 rows); of the random base's 31, 66 and 3, and two thirds of its steps are products, a quarter "
+    "sentences, 64 rows, AVX2); of the random base's 31, 66 and 3, and two thirds of its steps are products, a quarter "
     "attention. Encoder and products are near the integer peak, so what is left is attention over float caches and "
-    "Python. Runs of one day differ by a tenth and more on this shared machine.",
-    "**Decoder, to reach 60 % of the integer peak at 64 rows:** its products alone are at 82 to 99 % of it; a "
-    "quarter of the step is attention over float caches, and rounding, norms and the choice of tokens are a fifth "
-    "(The machine's limit). Attention would have to read caches of 8 bits faster than the runtime does for short "
-    "sentences (bench/LOG.md).",
+    "Python. Runs of one day differ by a tenth and more on shared machines.",
+    "**Decoder, to pass 60 % of the integer peak at 64 rows:** its products alone are at 82 to 99 % of it on AVX2, at "
+    "71 to 99 % with VNNI; a quarter to a third of the step is attention over float caches, and rounding, norms and the "
+    "choice of tokens are a fifth (The machine's limit). Attention would have to read caches of 8 bits faster than the "
+    "runtime does for short sentences (bench/LOG.md).",
 ]
 
 
