@@ -51,7 +51,7 @@ NOTES = [
     "attention. Encoder and products are near the integer peak, so what is left is attention over float caches and "
     "Python. Runs of one day differ by a tenth and more on shared machines.",
     "**Decoder, to pass 60 % of the integer peak at 64 rows:** its products alone are at 82 to 99 % of it on AVX2, at "
-    "71 to 99 % with VNNI; a quarter to a third of the step is attention over float caches, and rounding, norms and the "
+    "71 to 99 % with VNNI; a quarter to a third of the step is attention over float caches; rounding, norms and the "
     "choice of tokens are a fifth (The machine's limit). Attention would have to read caches of 8 bits faster than the "
     "runtime does for short sentences (bench/LOG.md).",
 ]
