@@ -37,7 +37,7 @@ class Profile:
 
     name: Literal["quick", "full"] = "quick"
     sources: Path | None = None  # sentences, one a line; None: the repository's own
-    model: Path = ROOT / "model" / "weights" / "pt-en.safetensors"
+    model: Path = ROOT / "model" / "weights" / "pt-en-both.safetensors"
     bundle: Path = ROOT / "service" / "embedded" / "pt-en"  # of the same weights
     runs: int | None = None  # None: as many as the benchmark thinks right for this profile
     progress: bool = True

@@ -20,6 +20,11 @@ _PORTUGUESE = r"""
 """
 _OFTEN_LARGE = {"pt": re.compile(_PORTUGUESE, re.VERBOSE)}
 _OF = frozenset({"de", "do", "da", "dos", "das"})  # within a name: Rio de Janeiro
+# Large only because a sentence begins with them: no name does.
+_BEGINS = frozenset({
+    "Em", "No", "Na", "Nos", "Nas", "Neste", "Nesta", "Ao", "Aos", "À", "Às", "Até", "Desde", "Durante", "Entre", "Cada",
+    "Todo", "Toda", "Todos", "Todas",
+})  # fmt: skip
 
 _WORD = re.compile(r"\S+")
 _OPENING = "\"'“‘«‹([{"
@@ -42,7 +47,7 @@ def as_written_today(text: str, language: str, is_one_token: Callable[[str], boo
 
 def _goes_on(earlier: str, before: str) -> bool:
     """Whether what follows these two words stands in mid-sentence, and is not a part of a name that began there."""
-    return _is_small(before) and (before not in _OF or _is_small(earlier))
+    return before in _BEGINS or (_is_small(before) and (before not in _OF or _is_small(earlier)))
 
 
 def _is_small(word: str) -> bool:

@@ -51,6 +51,8 @@ def reads(text: str) -> str:
         ("Treinamos às Terças, Quintas e Sextas.", "Treinamos às terças, quintas e sextas."),
         ("Choveu entre Abril, Maio e Junho", "Choveu entre abril, maio e junho"),
         ("O bar (aberto desde Julho) vai bem.", "O bar (aberto desde julho) vai bem."),
+        ("Em Dezembro, Marta vem a Lisboa.", "Em dezembro, Marta vem a Lisboa."),
+        ("Chove muito. Aos Sábados fico em casa.", "Chove muito. Aos sábados fico em casa."),
     ],
 )
 def test_a_month_or_day_in_mid_sentence_is_read_small(text: str, read: str) -> None:
