@@ -22,8 +22,8 @@ _OFTEN_LARGE = {"pt": re.compile(_PORTUGUESE, re.VERBOSE)}
 _OF = frozenset({"de", "do", "da", "dos", "das"})  # within a name: Rio de Janeiro
 # Large only because a sentence begins with them: no name does.
 _BEGINS = frozenset({
-    "Em", "No", "Na", "Nos", "Nas", "Neste", "Nesta", "Ao", "Aos", "À", "Às", "Até", "Desde", "Durante", "Entre", "Cada",
-    "Todo", "Toda", "Todos", "Todas",
+    "Em", "No", "Na", "Nos", "Nas", "Neste", "Nesta", "Ao", "Aos", "À", "Às", "Até", "Desde", "Durante", "Entre",
+    "Cada", "Todo", "Toda", "Todos", "Todas",
 })  # fmt: skip
 
 _WORD = re.compile(r"\S+")
