@@ -19,8 +19,11 @@ from bench.harness import (
     Ratio,
     Report,
     Table,
+    Work,
+    alternate,
     collected,
     command,
+    faster,
     percentile,
     pinned,
     slower,
@@ -39,7 +42,8 @@ from model.config import PRESETS
 from service.bundles.manifest import Limits
 
 LENGTHS = (5, 20, 60)  # source tokens
-BAR = 0.5
+BAR = 0.5  # of the latency
+FILE_BAR = 1.5  # of the rate
 RANDOM_TOKENS = 12
 COLUMNS = ["model", "source tokens", "who", "median ms", "p95 ms"]
 
@@ -70,6 +74,14 @@ class Latency:
             what = f"one at a time, {tokens} tokens, {self.name}"
             self.ratios.append(slower(what, peer.name, *milliseconds, "ms", bar))
 
+    def measure_file(self, texts: Sequence[str], runs: int) -> None:
+        """Sentences as they come, one after another: how many in a second of CPU time."""
+        ours, theirs = Ours(self.subject.bundle, rows=8, max_tokens=self.max_tokens), self._best(texts)
+        works = {peer.name: _one_by_one(peer, self.subject, texts) for peer in (ours, theirs)}
+        seconds = alternate(works, runs)
+        what, pair = f"a file one sentence at a time, {self.name}", (seconds[ours.name], seconds[theirs.name])
+        self.ratios.append(faster(what, theirs.name, *pair, len(texts), "sentences per CPU second", FILE_BAR))
+
     def _best(self, texts: Sequence[str]) -> Peer:
         """CTranslate2 at the type that is its fastest for one sentence."""
         types = self.profile.choose(("int8",), TYPES)
@@ -87,6 +99,11 @@ class Latency:
                 works[peer.name, text]()  # its weights back into the caches, which the others emptied
                 seconds[peer.name].append(wall_seconds(works[peer.name, text]))
         return seconds
+
+
+def _one_by_one(peer: Peer, subject: Subject, texts: Sequence[str]) -> Work:
+    works = [work(peer, subject.tokenizer, [text], 1) for text in texts]
+    return lambda: [each() for each in works]
 
 
 def _others(profile: Profile, subject: Subject, folder: Path) -> list[Peer]:
@@ -107,6 +124,8 @@ def _trained(profile: Profile, folder: Path, begin: Callable[[str], None]) -> tu
         for tokens in LENGTHS:
             begin(f"{tokens} tokens")
             latency.measure(of_length(subject.tokenizer, texts, tokens, profile.choose(25, 100)), tokens, others)
+        begin("a file")
+        latency.measure_file(texts[: profile.choose(150, 1500)], profile.runs or profile.choose(3, 5))
     return subject, latency
 
 
@@ -122,7 +141,7 @@ def _random_base(profile: Profile, shipped_subject: Subject, folder: Path, begin
 
 
 def run(profile: Profile) -> Report:
-    total = len(LENGTHS) * profile.choose(1, 2)
+    total = len(LENGTHS) * profile.choose(1, 2) + 1
     with tempfile.TemporaryDirectory() as folder, steps(profile, "latency", total) as begin, pinned(0):
         subject, latency = _trained(profile, Path(folder) / "shipped", begin)
         parts = [latency]

@@ -132,6 +132,15 @@ def test_offline_tells_both_sides_and_their_ratio(subject: Subject, tmp_path: Pa
     assert ratio.bar == 1.3
 
 
+def test_a_file_one_at_a_time_counts_every_sentence(subject: Subject, tmp_path: Path) -> None:
+    """A rate over sentences, in turn with the peer: more is better."""
+    latency = Latency(Profile(runs=1, progress=False), subject, tmp_path, "tiny", max_tokens=6)
+    latency.measure_file(TEXTS[:3], runs=2)
+    (ratio,) = latency.ratios
+    assert (ratio.unit, ratio.bar, ratio.higher_is_better) == ("sentences per CPU second", 1.5, True)
+    assert ratio.ours > 0
+
+
 def test_latency_pairs_sentence_by_sentence(subject: Subject, tmp_path: Path) -> None:
     """A median and a p95 each, and a ratio of latencies, where less is better."""
     latency = Latency(Profile(runs=1, progress=False), subject, tmp_path, "tiny", max_tokens=6)
