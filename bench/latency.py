@@ -125,7 +125,8 @@ def _trained(profile: Profile, folder: Path, begin: Callable[[str], None]) -> tu
             begin(f"{tokens} tokens")
             latency.measure(of_length(subject.tokenizer, texts, tokens, profile.choose(25, 100)), tokens, others)
         begin("a file")
-        latency.measure_file(texts[: profile.choose(150, 1500)], profile.runs or profile.choose(3, 5))
+        file = subject.fitting(texts)[: profile.choose(150, 1500)]
+        latency.measure_file(file, profile.runs or profile.choose(3, 5))
     return subject, latency
 
 
