@@ -11,7 +11,7 @@ import random
 import signal
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -120,7 +120,15 @@ def new_model(recipe: Recipe, tokenizer: Tokenizer, ways: list[Direction]) -> Sa
     saved = load_model(recipe.init)
     if saved.tokenizer.model != tokenizer.model:
         raise SavedModelError(f"{recipe.init} was trained with another tokenizer than this run's; use a new run folder")
-    return SavedModel(saved.network, tokenizer, pairs, {"preset": recipe.preset, "initialized_from": saved.training})
+    network = saved.network if recipe.dropout is None else with_dropout(saved.network, recipe.dropout)
+    return SavedModel(network, tokenizer, pairs, {"preset": recipe.preset, "initialized_from": saved.training})
+
+
+def with_dropout(network: Transformer, rate: float) -> Transformer:
+    """The same weights in a network that drops more or less of what passes."""
+    changed = Transformer(replace(network.config, dropout=rate))
+    changed.load_state_dict(network.state_dict())
+    return changed
 
 
 def keep_freed_memory() -> None:
@@ -201,7 +209,7 @@ def run(
     tokenizer: Annotated[Path | None, typer.Option(help="use this SentencePiece model instead of learning one")] = None,
     vocab_size: Annotated[int | None, typer.Option(help="pieces of a new tokenizer")] = None,
     init: Annotated[Path | None, typer.Option(help="start from these weights, with a fresh optimizer")] = None,
-    dropout: Annotated[float | None, typer.Option(help="instead of the preset's")] = None,
+    dropout: Annotated[float | None, typer.Option(help="instead of the preset's, or the initial weights'")] = None,
     batch_tokens: Annotated[int, typer.Option(help="tokens of one forward pass")] = TrainConfig.batch_tokens,
     accumulate: Annotated[int, typer.Option(help="forward passes per update")] = TrainConfig.accumulate,
     max_steps: Annotated[int, typer.Option(help="updates to make")] = TrainConfig.max_steps,

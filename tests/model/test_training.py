@@ -48,6 +48,9 @@ def command(folder: Path, files: tuple[Path, Path], *more: str) -> list[str]:
     return ["-m", "model.train", str(folder), *options, *sizes, *more]
 
 
+ONES = (torch.ones(1, 3, dtype=torch.int64), torch.ones(1, 2, dtype=torch.int64))
+
+
 def run(*arguments: str, **options: object) -> subprocess.CompletedProcess[str]:
     environment = os.environ | {"OMP_NUM_THREADS": "1", "COLUMNS": "500"}
     return subprocess.run(
@@ -250,6 +253,18 @@ def test_initial_weights_start_a_new_run(tmp_path: Path, corpus_files: tuple[Pat
         assert torch.equal(tensor, second.network.state_dict()[name])
     assert second.progress.step == 0
     assert second.saved.tokenizer.model == first.saved.tokenizer.model
+
+
+def test_initial_weights_may_go_on_with_another_dropout(tmp_path: Path, corpus_files: tuple[Path, Path]) -> None:
+    """It was ignored without a word: a run that asked for none had the first run's."""
+    saved = make_trainer(tmp_path / "a", corpus_files, max_steps=2, validate_every=2).run()
+    assert saved is not None
+    text = f"{corpus_files[0]},{corpus_files[1]}"
+    recipe = Recipe(tmp_path / "b", ("pt", "en"), ("pt-en",), (text,), text, preset="tiny", dropout=0.0, init=saved)
+    network = build_trainer(recipe, TrainConfig(**QUICK), Console(quiet=True)).network  # type: ignore[arg-type]
+    assert network.config.dropout == 0.0
+    assert torch.equal(network.train()(*ONES), network.eval()(*ONES))
+    assert torch.equal(network.embedding.weight, load_model(saved).network.embedding.weight)
 
 
 def test_a_checkpoint_of_another_configuration_is_refused(tmp_path: Path, corpus_files: tuple[Path, Path]) -> None:
