@@ -40,7 +40,7 @@ from bench.peers.peer import MAX_TOKENS, Ids, Peer, agreement, encode, fastest, 
 from bench.texts import evenly, long_ones, sentences
 from model.config import PRESETS
 from service.bundles.manifest import Limits
-from service.cli_translate import rows_for
+from service.file_batch import batch_for
 
 BEAM = 4
 RANDOM_TOKENS = 12  # of a translation of the random model, which never ends one itself: about the usual length
@@ -79,7 +79,7 @@ class Offline:
         self.begin(f"{file.name}, {search(beam_size)}, sweep")
         theirs = self._best_ctranslate2(file, beam_size)
         self.begin(f"{file.name}, {search(beam_size)}, one core")
-        ours = Ours(self.subject.bundle, rows_for(self.subject.bundle, beam_size), max_tokens=self.max_tokens)
+        ours = Ours(self.subject.bundle, *batch_for(self.subject.bundle, beam_size), max_tokens=self.max_tokens)
         seconds = self._measure([ours, theirs], file.texts, beam_size)
         self._tell(file, beam_size, seconds, [ours, theirs], "one core")
         what = f"{file.name}, {search(beam_size)}, one core"
@@ -91,7 +91,7 @@ class Offline:
         self.begin(f"{file.name}, {search(beam_size)}, two cores")
         best = self.best[file.name, beam_size]
         theirs = CTranslate2(self.subject.saved, self.folder, best.compute_type, best.batch, threads=2)
-        ours = Ours(self.subject.bundle, rows_for(self.subject.bundle, beam_size), loops=2)
+        ours = Ours(self.subject.bundle, *batch_for(self.subject.bundle, beam_size), loops=2)
         works = {p.name: work(p, self.subject.tokenizer, file.texts, beam_size) for p in (ours, theirs)}
         seconds = alternate(works, self.runs, wall_seconds)
         self._tell(file, beam_size, seconds, [ours, theirs], "two cores, wall time")
@@ -104,7 +104,7 @@ class Offline:
         """The peers that are too slow for the whole file, on part of it, with ours beside them."""
         texts = evenly(file.texts, limit)
         part = File(f"{file.name}, {len(texts)} of it", texts)
-        ours: Peer = Ours(self.subject.bundle, rows_for(self.subject.bundle, beam_size))
+        ours: Peer = Ours(self.subject.bundle, *batch_for(self.subject.bundle, beam_size))
         for name, bar, peers in self._slow_peers(beam_size):
             self.begin(f"{file.name}, {search(beam_size)}, {name}")
             peer = fastest(peers, lambda p: work(p, self.subject.tokenizer, texts[: len(texts) // 2], beam_size))
@@ -143,7 +143,7 @@ class Offline:
         self.begin(f"{file.name}, every token may come out")
         theirs = self.best[file.name, 1]
         ours = Ours(
-            whole_vocabulary(self.subject), rows_for(self.subject.bundle, 1), name="ours, every token may come out"
+            whole_vocabulary(self.subject), *batch_for(self.subject.bundle, 1), name="ours, every token may come out"
         )
         seconds = self._measure([ours, theirs], file.texts, 1)
         self._tell(file, 1, {ours.name: seconds[ours.name]}, [ours], "one core")

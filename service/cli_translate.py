@@ -5,7 +5,6 @@ Reads, writes, opens bundles and shows progress; lines are translated by `lines.
 
 import asyncio
 import contextlib
-import math
 import os
 import stat
 import sys
@@ -27,9 +26,6 @@ if TYPE_CHECKING:
 
 EMBEDDED = Path(__file__).parent / "embedded"
 MAX_BEAM = 64
-_GREEDY_ROWS, _GREEDY_ROWS_OF_LARGE, _BEAM_ROWS = 192, 64, 256  # of each decode loop
-_LARGE = 16_384  # bytes that a row's caches grow by with a token: with more, many rows no longer fit the processor's
-
 _WINDOW_LINES = 2048
 _READ_BYTES = 1 << 16
 _CACHE_BYTES = 64 * 1024 * 1024
@@ -145,22 +141,6 @@ async def translate_descriptor(
     return await translate_lines(reader.windows(), translate_some, write, shape)
 
 
-def rows_for(bundle: "Bundle", beam_size: int) -> int:
-    """Rows of a batch that translates a file: more than a server's, because nobody waits for a step to end.
-
-    Most of all for beams, on which Python spends nearly as long whether they are few or many.
-    """
-    if beam_size > 1:
-        return _BEAM_ROWS
-    return _GREEDY_ROWS if _bytes_a_token(bundle) <= _LARGE else _GREEDY_ROWS_OF_LARGE
-
-
-def _bytes_a_token(bundle: "Bundle") -> int:
-    caches = [tensor for tensor in bundle.state if tensor.kind in ("self", "cross")]
-    sizes = [math.prod(size for size in tensor.shape if isinstance(size, int)) for tensor in caches]
-    return sum(size * (4 if tensor.dtype == "float32" else 2) for size, tensor in zip(sizes, caches, strict=True))
-
-
 @contextlib.contextmanager
 def open_catalog(
     bundle: Path | None, source: str, target: str, threads: int | None, beam_size: int | None = None
@@ -217,14 +197,14 @@ def _open_engine(bundle: "Bundle", num_threads: int, beam_size: int | None) -> "
     from service.engine.runner import OrtRunner
     from service.engine.scheduler import EngineSettings
     from service.engine.sessions import OrtSessions
+    from service.file_batch import batch_for
 
     sessions = OrtSessions(bundle, threads=1)
-    max_rows = rows_for(bundle, beam_size or bundle.rules.default_beam_size)
-    runners = [OrtRunner(sessions, max_rows, reserve=False) for _ in range(num_threads)]
+    batch = batch_for(bundle, beam_size or bundle.rules.default_beam_size)
+    runners = [OrtRunner(sessions, batch.rows, reserve=False) for _ in range(num_threads)]
     # Nobody else is here: no rows are kept free, and what is read is bounded by the windows.
-    return Engine(
-        runners, DecodingRules.of(bundle), EngineSettings(max_queued_tokens=sys.maxsize, interactive_share=0.0)
-    )
+    settings = EngineSettings(max_queued_tokens=sys.maxsize, interactive_share=0.0, max_batch_tokens=batch.tokens)
+    return Engine(runners, DecodingRules.of(bundle), settings)
 
 
 class LineReader:

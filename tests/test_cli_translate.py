@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import functools
 import os
 import signal
@@ -20,7 +19,7 @@ from typer import Typer
 from typer.testing import CliRunner
 
 from service.bundles.manifest import Bundle
-from service.cli_translate import InputError, LineReader, rows_for, translate, translate_descriptor
+from service.cli_translate import InputError, LineReader, translate, translate_descriptor
 from service.lines import LineFormat, LineReport
 from service.translation.contract import TranslationOptions
 from tests.bundles.fakes import open_catalog, sentences, write_bundle
@@ -234,10 +233,3 @@ class TestCommand:
         assert result.exit_code == 1
         assert "Traceback" not in result.output
         assert str(tmp_path) in result.output.replace("\n", "")
-
-
-def test_a_large_model_has_fewer_rows(tiny_bundle: Bundle) -> None:
-    """Many rows of its caches would not fit the processor's; beams need them all the same."""
-    wide = [dataclasses.replace(tensor, shape=(*tensor.shape[:-1], 4096)) for tensor in tiny_bundle.state]
-    large = dataclasses.replace(tiny_bundle, state=tuple(wide))
-    assert rows_for(large, 1) < rows_for(tiny_bundle, 1) < rows_for(tiny_bundle, 4) == rows_for(large, 4)

@@ -1,5 +1,6 @@
 """Ours: the service's engine (scheduler, search, loop, runner). The only file of the benchmarks that builds one."""
 
+import math
 from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Any
@@ -24,6 +25,7 @@ class Ours:
         self,
         bundle: Bundle,
         rows: int = 64,
+        tokens: float = math.inf,  # source tokens of all rows
         loops: int = 1,
         max_tokens: int = MAX_TOKENS,
         name: str = "ours",
@@ -38,7 +40,7 @@ class Ours:
         self.encoder, self.decoder, self.leap = sessions.encoder, sessions.decoder, sessions.leap
         runners = [OrtRunner(sessions, rows) for _ in range(loops)]
         # For files: nobody else's lines wait, so no rows are kept for them, and the queue takes everything.
-        settings = EngineSettings(max_queued_tokens=1 << 40, interactive_share=0.0)
+        settings = EngineSettings(max_queued_tokens=1 << 40, interactive_share=0.0, max_batch_tokens=tokens)
         self.engine = Engine(runners, DecodingRules.of(bundle), settings)
         self._requests = count()
         if loops > 1:

@@ -37,6 +37,7 @@ class EngineSettings:
     step_budget_seconds: float = 0.0005  # bulk rows beyond this pause while others run, but for a bite of them
     bulk_tokens: int = 512  # a request with more source tokens under way is bulk
     interactive_share: float = 0.125  # of the rows, never given to bulk requests
+    max_batch_tokens: float = math.inf  # source tokens of all rows of a batch: their caches may outgrow the processor's
     continuous: bool = True  # off: jobs join only an empty batch
 
 
@@ -112,15 +113,38 @@ class _Line:
 class _Batch:
     """What one decode loop has running; rows are reserved for whole beams."""
 
-    def __init__(self, max_rows: int) -> None:
-        self.max_rows = max_rows
+    def __init__(self, max_rows: int, max_tokens: float) -> None:
+        self.max_rows, self.max_tokens = max_rows, max_tokens
         self.running: dict[Job, bool] = {}  # job -> counted as bulk
         self.bulk_rows = 0
         self.interactive_rows = 0
+        self.tokens = 0  # source tokens, once for each row
 
-    @property
-    def free_rows(self) -> int:
-        return self.max_rows - self.bulk_rows - self.interactive_rows
+    def has_room(self, job: Job) -> bool:
+        """An empty batch takes whatever fits its rows, so that no sentence is too long for ever."""
+        free_rows = self.max_rows - self.bulk_rows - self.interactive_rows
+        fits = not self.running or self.tokens + _cost(job) <= self.max_tokens
+        return fits and job.options.beam_size <= free_rows
+
+    def join(self, job: Job) -> None:
+        self._count(job, job.bulk, 1)
+        self.running[job] = job.bulk
+
+    def leave(self, job: Job) -> None:
+        self._count(job, self.running.pop(job), -1)
+
+    def _count(self, job: Job, bulk: bool, sign: int) -> None:
+        rows = sign * job.options.beam_size
+        self.tokens += sign * _cost(job)
+        if bulk:
+            self.bulk_rows += rows
+        else:
+            self.interactive_rows += rows
+
+
+def _cost(job: Job) -> int:
+    """Source tokens, once for each row."""
+    return job.options.beam_size * job.num_source_tokens
 
 
 class Scheduler:
@@ -133,7 +157,7 @@ class Scheduler:
         self._requests: dict[Hashable, _Request] = {}
         self._interactive, self._bulk = _Line(), _Line()
         self._deadlines: list[tuple[float, int]] = []  # heap of (deadline, serial), stale ones too
-        self._batches = [_Batch(rows) for rows in max_rows]
+        self._batches = [_Batch(rows, settings.max_batch_tokens) for rows in max_rows]
         self._step_times = [StepTimes() for _ in max_rows]
         self._drain = DrainRate()
         self._num_backlogged = 0  # requests with queued jobs
@@ -221,12 +245,11 @@ class Scheduler:
         joined: list[Job] = []
         while (request := self._next_request(bulk_open)) is not None:
             job = self._pick(request, joined)
-            rows = job.options.beam_size
             if request.bulk and self._holds_back(loop, job, bool(joined) and job.num_source_tokens > bulk_budget):
                 bulk_open = False
                 continue
             # One that does not fit waits at the head of the line: no row is given away before it has its beam.
-            if rows > batch.free_rows or (joined and job.num_source_tokens > budget):
+            if not batch.has_room(job) or (joined and job.num_source_tokens > budget):
                 break
             budget -= job.num_source_tokens
             bulk_budget -= job.num_source_tokens if request.bulk else 0
@@ -243,11 +266,7 @@ class Scheduler:
 
     def retire(self, loop: int, job: Job) -> None:
         """A running job has left its batch."""
-        batch = self._batches[loop]
-        if batch.running.pop(job):
-            batch.bulk_rows -= job.options.beam_size
-        else:
-            batch.interactive_rows -= job.options.beam_size
+        self._batches[loop].leave(job)
         request = self._requests[job.request]
         request.num_running -= 1
         self._forget(request, job)
@@ -316,8 +335,7 @@ class Scheduler:
         return request.oldest()
 
     def _join(self, batch: _Batch, request: _Request, job: Job) -> None:
-        rows = job.options.beam_size
-        cost = rows * job.num_source_tokens
+        cost = _cost(job)
         self._virtual_now += cost / self._num_backlogged
         self._line(request).pop()
         request.num_passed_over = 0 if job is request.oldest() else request.num_passed_over + 1
@@ -326,11 +344,8 @@ class Scheduler:
         request.num_running += 1
         if request.queued:
             self._line(request).push(request, job.serial)
-        batch.running[job] = job.bulk = request.bulk
-        if request.bulk:
-            batch.bulk_rows += rows
-        else:
-            batch.interactive_rows += rows
+        job.bulk = request.bulk
+        batch.join(job)
 
     def _lines_under_way(self, batch: _Batch) -> bool:
         return bool(batch.interactive_rows) or self._interactive.first() is not None
@@ -360,7 +375,8 @@ class Scheduler:
         """Bulk joins in bites, so that its encoder batches are worth their while."""
         batch, cap = self._batches[loop], self._bulk_cap(loop)
         bite = min(cap, max(1, batch.max_rows // _BITES))
-        return not batch.running or cap - batch.bulk_rows >= bite
+        has_tokens = batch.tokens <= batch.max_tokens * (1 - 1 / _BITES)
+        return not batch.running or (cap - batch.bulk_rows >= bite and has_tokens)
 
 
 def like_lengths(jobs: Iterable[Job]) -> list[list[Job]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -250,6 +252,43 @@ class TestBudgets:
         policy.retire(0, running[7])
         assert len(policy.admit(0)) == 8
 
+    def test_long_sentences_share_a_batch_with_fewer_others(self) -> None:
+        """Their caches would outgrow the processor's: the batch is bounded by tokens as well as by rows."""
+        policy = scheduler(max_rows=64, max_batch_tokens=400, interactive_share=0.0, encode_budget_tokens=10_000)
+        policy.offer(jobs(100, length=50))
+        running = policy.admit(0)
+        assert len(running) == 8
+        policy.retire(0, running[0])
+        assert len(policy.admit(0)) == 1
+
+    def test_a_beam_counts_its_source_once_for_each_row(self) -> None:
+        """Every row has caches of its own."""
+        policy = scheduler(max_rows=64, max_batch_tokens=400, encode_budget_tokens=10_000)
+        policy.offer(jobs(10, length=50, beam_size=4))
+        assert len(policy.admit(0)) == 2
+
+    def test_a_sentence_beyond_the_batch_s_tokens_runs_alone(self) -> None:
+        """A bound on company is not a refusal."""
+        policy = scheduler(max_rows=64, max_batch_tokens=40, encode_budget_tokens=10_000)
+        policy.offer([job(90, request="long"), job(10, request="short")])
+        first = policy.admit(0)
+        assert requests_of(first) == ["long"]
+        assert policy.admit(0) == []
+        policy.retire(0, first[0])
+        assert requests_of(policy.admit(0)) == ["short"]
+
+    def test_bulk_joins_in_bites_of_tokens_too(self) -> None:
+        """Where tokens bound the batch, one row that is free is no reason to encode one sentence."""
+        policy = scheduler(max_rows=64, max_batch_tokens=640, interactive_share=0.0, encode_budget_tokens=10_000)
+        policy.offer(jobs(200, length=20))
+        running = policy.admit(0)
+        assert len(running) == 32
+        for each in running[:3]:
+            policy.retire(0, each)
+        assert policy.admit(0) == []
+        policy.retire(0, running[3])
+        assert len(policy.admit(0)) == 4
+
     def test_bulk_that_joins_together_is_of_like_length(self) -> None:
         """Padding is the largest waste of an encoder."""
         policy = scheduler(max_rows=64, interactive_share=0.0, encode_budget_tokens=100)
@@ -291,12 +330,13 @@ class TestBudgets:
     ),
     st.integers(4, 16),
     st.integers(1, 2),
+    st.sampled_from([math.inf, 100, 7]),
 )
 def test_no_row_is_given_twice_and_everybody_is_served(
-    arrivals: list[tuple[int, int, int, bool]], max_rows: int, loops: int
+    arrivals: list[tuple[int, int, int, bool]], max_rows: int, loops: int, max_tokens: float
 ) -> None:
     """Whatever arrives, reservations stay within the batch and the books return to zero."""
-    policy = scheduler(max_rows, loops, bulk_tokens=50, encode_budget_tokens=64)
+    policy = scheduler(max_rows, loops, bulk_tokens=50, encode_budget_tokens=64, max_batch_tokens=max_tokens)
     waiting = [job(length, request, beam_size) for length, request, beam_size, _ in arrivals]
     leaves_early = [each for each, arrival in zip(waiting, arrivals, strict=True) if arrival[3]]
     policy.offer(waiting)
@@ -307,6 +347,8 @@ def test_no_row_is_given_twice_and_everybody_is_served(
         for loop in range(loops):
             running[loop] += policy.admit(loop)
             assert sum(each.options.beam_size for each in running[loop]) <= max_rows
+            tokens = [each.options.beam_size * each.num_source_tokens for each in running[loop]]
+            assert len(tokens) <= 1 or sum(tokens) <= max_tokens
             if running[loop]:
                 served.append(running[loop].pop(0))
                 policy.retire(loop, served[-1])
