@@ -131,7 +131,7 @@ class OrtRunner:
         self._state: State = HostState(sessions, sizes, reserve) if on_host else DeviceState(sessions, sizes)
         self._run = run_on_host if on_host else run_on_device
         self._inputs = _StepInputs(max_rows, self._max_new_tokens)
-        self._outputs = _StepOutputs(max_rows, min(2 * max_rows, bundle.architecture.vocab_size))
+        self._outputs = _StepOutputs(max_rows, min(max_rows + 1, bundle.architecture.vocab_size))
         self._shapes: dict[tuple[int, int], _Shape] = {}
         self._leap: _GreedyRun | None = None
         self._num_rows = self._num_sources = self._longest = 0

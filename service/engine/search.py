@@ -125,7 +125,8 @@ class Search:
             for decoding in self._forced:
                 wanted[decoding.rows[0]] = self._forced_token(decoding)
         next_ids = self._rows.next_ids[: self._seats.num_stepping]
-        return Question(next_ids, 2 * max(self._beams) if self._beams else 1, wanted)
+        # A beam may go on in one of its rows alone, and a row has one candidate that ends: no other can be needed.
+        return Question(next_ids, max(self._beams) + 1 if self._beams else 1, wanted)
 
     def advance(self, candidates: Candidates) -> Advance:
         """Give every row that stepped its next token, and end what ends."""

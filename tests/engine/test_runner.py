@@ -214,11 +214,11 @@ def test_beams_that_share_their_first_tokens_keep_them(sessions: OrtSessions) ->
     runner.add([source], [0])
     paths = [[BOS]]
     for _ in range(20):
-        runner.step(np.array([path[-1] for path in paths]), 8)
+        runner.step(np.array([path[-1] for path in paths]), 7)
         parents = rng.integers(0, len(paths), int(rng.integers(1, 7)))
         runner.keep(parents)
         paths = [[*paths[parent], int(rng.integers(40, 48))] for parent in parents]
-    found = runner.step(np.array([path[-1] for path in paths]), 8)
+    found = runner.step(np.array([path[-1] for path in paths]), 7)
     for row, path in enumerate(paths):
         alone = OrtRunner(sessions, 1)
         alone.add([source], [0])
@@ -280,7 +280,7 @@ def test_rows_that_pause_go_on_as_if_nothing_had_been(sessions: OrtSessions) -> 
 
 def test_wanted_tokens_are_scored_whatever_is_best(sessions: OrtSessions) -> None:
     """A forced prefix has scores too, though its tokens may be far from the best."""
-    runner = OrtRunner(sessions, 240)  # room for as many candidates as the vocabulary has
+    runner = OrtRunner(sessions, 479)  # room for as many candidates as the vocabulary has
     runner.add(sources_of(3), range(3))
     tokens = np.full(3, BOS)
     plain = runner.step(tokens, 480)

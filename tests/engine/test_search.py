@@ -106,8 +106,8 @@ def test_the_penalty_is_the_bundles_kind_with_the_requests_strength(
 def test_a_beam_opens_from_one_row_and_keeps_the_first_child_in_place() -> None:
     """Two children of one parent: one stays, one is copied."""
     search = search_of(job(beam_size=2))
-    assert search.ask().k == 4
-    search.advance(candidates({7: -0.5, 8: -1.0, 9: -2.0, 10: -3.0}))
+    assert search.ask().k == 3  # two that go on, and one that ends
+    search.advance(candidates({7: -0.5, 8: -1.0, 9: -2.0}))
     assert settled(search) == [0, 0]
     assert search.ask().next_ids.tolist() == [7, 8]
 
