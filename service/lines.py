@@ -6,14 +6,16 @@ Knows nothing of files, bundles and terminals: `cli_translate.py` brings those, 
 import asyncio
 import math
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
 from service.engine.job import FinishReason
 from service.translation.contract import Segment, SegmentWarning, Translation
+from service.translation.variants import variants
 
 Translate = Callable[[Sequence[str]], Awaitable[Sequence[Translation]]]
 
+_LOSSES = (SegmentWarning.PLACEHOLDER_LOST, SegmentWarning.EMPTY_TRANSLATION)
 _CHUNK_LINES = 256  # translated as one request
 _CHUNKS_UNDER_WAY = 3  # enough to keep the batch full while one ends; more would only wait, and mix lengths
 
@@ -27,7 +29,7 @@ class LineFormat:
 
     def write(self, line: str, translation: Translation | None) -> list[str]:
         """Without a translation the line is blank, and passes through."""
-        found = [(line, 0.0)] if translation is None else list(_variants(line, translation))
+        found = [(line, 0.0)] if translation is None else list(variants(translation))
         if translation is None:
             found *= self.n_best
         found = (found + [("", -math.inf)] * self.n_best)[: self.n_best]
@@ -119,41 +121,4 @@ async def _feed(
 def _trouble(segment: Segment) -> str | None:
     if segment.finish_reason is not FinishReason.EOS:
         return segment.finish_reason.value
-    lost = SegmentWarning.PLACEHOLDER_LOST
-    return lost.value if lost in segment.warnings else None
-
-
-def _variants(line: str, translation: Translation) -> Iterator[tuple[str, float]]:
-    """Best first; of a line in several segments the nth joins the nth of each."""
-    segments = translation.segments
-    yield translation.text, _score([segment.score for segment in segments], segments)
-    separators = _separators(line, segments)
-    if separators is None:
-        return
-    choices = [
-        [(segment.text, segment.score), *((other.text, other.score) for other in segment.alternatives)]
-        for segment in segments
-    ]
-    for place in range(1, max(map(len, choices), default=1)):
-        chosen = [choice[min(place, len(choice) - 1)] for choice in choices]
-        texts = [part for separator, (text, _) in zip(separators, chosen, strict=False) for part in (separator, text)]
-        yield "".join(texts) + separators[-1], _score([score for _, score in chosen], segments)
-
-
-def _separators(line: str, segments: Sequence[Segment]) -> list[str] | None:
-    """What stands before each segment and behind the last; None when the line does not hold them in order."""
-    separators, end = [], 0
-    for segment in segments:
-        start = line.find(segment.source, end)
-        if start < 0:
-            return None
-        separators.append(line[end:start])
-        end = start + len(segment.source)
-    return [*separators, line[end:]]
-
-
-def _score(scores: Sequence[float], segments: Sequence[Segment]) -> float:
-    """The mean, weighted by tokens."""
-    num_tokens = sum(segment.num_tokens for segment in segments)
-    weighted = sum(score * segment.num_tokens for score, segment in zip(scores, segments, strict=True))
-    return weighted / num_tokens if num_tokens else 0.0
+    return next((loss.value for loss in _LOSSES if loss in segment.warnings), None)

@@ -22,7 +22,7 @@ def segment(source: str, text: str, score: float = -1.0, num_tokens: int = 2, **
 
 
 def shouted(line: str) -> Translation:
-    return Translation(line.upper(), "pt", None, (segment(line, line.upper()),))
+    return Translation(line.upper(), "pt", None, (segment(line, line.upper()),), ("", ""))
 
 
 async def shout(lines: Sequence[str]) -> list[Translation]:
@@ -157,7 +157,7 @@ class TestFormat:
     def test_n_best_gives_exactly_so_many_lines(self) -> None:
         """Line k of the input begins at line k x N of the output, always."""
         others = (Alternative("hi", -2.0),)
-        translation = Translation("hello", "pt", None, (segment("ola", "hello", alternatives=others),))
+        translation = Translation("hello", "pt", None, (segment("ola", "hello", alternatives=others),), ("", ""))
         assert LineFormat(n_best=3).write("ola", translation) == ["hello", "hi", ""]
         scored = LineFormat(n_best=3, scores=True).write("ola", translation)
         assert [line.split("\t")[1] for line in scored] == ["-1.000000", "-2.000000", str(-math.inf)]
@@ -165,7 +165,7 @@ class TestFormat:
     def test_alternatives_keep_what_stands_around_the_segment(self) -> None:
         """Indentation and bullets belong to the line."""
         others = (Alternative("hi", -2.0),)
-        translation = Translation("- hello ", "pt", None, (segment("ola", "hello", alternatives=others),))
+        translation = Translation("- hello ", "pt", None, (segment("ola", "hello", alternatives=others),), ("- ", " "))
         assert LineFormat(n_best=2).write("- ola ", translation) == ["- hello ", "- hi "]
 
     def test_the_nth_of_a_line_in_segments_joins_the_nth_of_each(self) -> None:
@@ -174,13 +174,13 @@ class TestFormat:
             segment("um", "one", -1.0, 1, alternatives=(Alternative("a", -3.0),)),
             segment("dois", "two", -2.0, 3),
         )
-        translation = Translation("one two", "pt", None, parts)
+        translation = Translation("one two", "pt", None, parts, ("", " ", ""))
         lines = LineFormat(n_best=2, scores=True).write("um dois", translation)
         assert lines == [f"one two\t{-7 / 4:.6f}", f"a two\t{-9 / 4:.6f}"]
 
     def test_a_line_break_of_the_model_does_not_shift_the_lines(self) -> None:
         """One line in, one line out, whatever the model says."""
-        assert LineFormat().write("x", Translation("a\nb", "pt", None, (segment("x", "a\nb"),))) == ["a b"]
+        assert LineFormat().write("x", Translation("a\nb", "pt", None, (segment("x", "a\nb"),), ("", ""))) == ["a b"]
 
 
 def test_the_report_counts_lines_that_are_not_whole() -> None:
@@ -188,8 +188,10 @@ def test_the_report_counts_lines_that_are_not_whole() -> None:
     report = LineReport()
     report.note(None)
     report.note(shouted("fine"))
-    for more in ({"reason": FinishReason.LENGTH}, {"warnings": (SegmentWarning.PLACEHOLDER_LOST,)}):
-        report.note(Translation("x", "pt", None, (segment("x", "x", **more), segment("y", "y", **more))))
-    assert report.num_lines == 4
-    assert report.troubles == {"length": 1, "placeholder_lost": 1}
+    losses = [{"warnings": (loss,)} for loss in (SegmentWarning.PLACEHOLDER_LOST, SegmentWarning.EMPTY_TRANSLATION)]
+    for more in ({"reason": FinishReason.LENGTH}, *losses):
+        both = (segment("x", "x", **more), segment("y", "y", **more))
+        report.note(Translation("xy", "pt", None, both, ("", "", "")))
+    assert report.num_lines == 5
+    assert report.troubles == {"length": 1, "placeholder_lost": 1, "empty_translation": 1}
     assert report.first_troubled_line == 3

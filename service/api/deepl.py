@@ -20,6 +20,7 @@ Errors are `{"message": str, "detail": str}`: the client joins both to a string.
 """
 
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import orjson
@@ -37,6 +38,7 @@ from service.errors import BadRequest, DragomanError, InvalidRequest, QuotaExcee
 from service.translation.contract import AUTO, Translation, TranslationOptions
 
 TAG_NAME = re.compile(r"[A-Za-z_][\w:.-]{0,63}")
+OPENING_TAG = re.compile(rf"<({TAG_NAME.pattern})(?:\s[^<>]*+)?>")
 QUOTA_STATUS = 456  # DeepL's own
 UNLIMITED = 1_000_000_000_000  # what DeepL answers for accounts without a limit
 VARIETIES = {  # the client refuses plain EN and PT as targets before it sends anything
@@ -185,11 +187,23 @@ def _ignored_elements(fields: Fields, texts: list[str]) -> dict[str, str]:
     names = [name.strip() for part in lists for name in part.split(",") if name.strip()]
     if not all(TAG_NAME.fullmatch(name) for name in names):
         raise BadRequest("Value for 'ignore_tags' not supported; it lists names of tags.")
-    elements: dict[str, str] = {}
-    for name in names:
-        element = re.compile(rf"<{re.escape(name)}(?:\s[^<>]*)?>.*?</{re.escape(name)}\s*>", re.DOTALL)
-        elements |= {found: found for text in texts for found in element.findall(text)}
-    return elements
+    return {element: element for text in texts for element in _elements(text, frozenset(names))} if names else {}
+
+
+def _elements(text: str, names: frozenset[str]) -> Iterator[str]:
+    """Those of these names, from their first tag to the next that closes it; each character is looked at once."""
+    unclosed: set[str] = set()
+    position = 0
+    while opening := OPENING_TAG.search(text, position):
+        name, position = opening.group(1), opening.end()
+        if name not in names or name in unclosed:
+            continue
+        closing = re.compile(rf"</{re.escape(name)}\s*+>").search(text, position)
+        if closing is None:
+            unclosed.add(name)
+            continue
+        position = closing.end()
+        yield text[opening.start() : position]
 
 
 def _translation_json(text: str, translation: Translation) -> dict[str, Any]:

@@ -5,13 +5,13 @@ A key is the field `api_key`. JSON, forms and the query are taken, also in the b
 `{"error": str}`, with LibreTranslate's statuses: 400 for whatever is wrong with a request, 403 for a bad key, 429.
 """
 
+from itertools import islice
 from typing import Any
 
 import orjson
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from service.api.alternatives import alternatives_of
 from service.api.context import Rooms, rooms_of
 from service.api.fields import Fields, read_fields
 from service.api.languages import may_be_code, name_of
@@ -21,7 +21,9 @@ from service.api.refusals import COMMON_REFUSALS, Dialect, document
 from service.api.work import Order, let_in, note, num_characters, translate
 from service.errors import BadRequest, DragomanError, InvalidRequest, TooLarge, UnknownPair
 from service.translation.contract import AUTO, Detection, Translation, TranslationOptions, TranslationResult
+from service.translation.variants import variants
 
+BEAM_FOR_ALTERNATIVES = 4
 PATHS = ("/translate", "/detect", "/languages", "/frontend/settings", "/health")
 
 
@@ -163,7 +165,8 @@ def _options(fields: Fields, num_alternatives: int, max_beam_size: int) -> Trans
     if num_alternatives >= max_beam_size:
         raise BadRequest(f"Invalid request: alternatives can be at most {max_beam_size - 1}")
     wanted = num_alternatives + 1
-    return fields.options(n_best=wanted, beam_size=max(wanted, fields.number("beam_size", 4)))
+    usual = min(BEAM_FOR_ALTERNATIVES, max_beam_size)
+    return fields.options(n_best=wanted, beam_size=max(wanted, fields.number("beam_size", usual)))
 
 
 def _answer(result: TranslationResult, source: str, num_alternatives: int, several: bool) -> dict[str, Any]:
@@ -173,8 +176,14 @@ def _answer(result: TranslationResult, source: str, num_alternatives: int, sever
     if source == AUTO:
         columns["detectedLanguage"] = [_detected_json(translation) for translation in translations]
     if num_alternatives:
-        columns["alternatives"] = [alternatives_of(translation, num_alternatives) for translation in translations]
+        columns["alternatives"] = [_alternatives(translation, num_alternatives) for translation in translations]
     return {name: column if several else column[0] for name, column in columns.items()}
+
+
+def _alternatives(translation: Translation, count: int) -> list[str]:
+    """Whole texts, the second best first; one that changes nothing is left out."""
+    texts = [text for text, _ in islice(variants(translation), 1, count + 1)]
+    return [text for text in dict.fromkeys(texts) if text != translation.text]
 
 
 def _detected_json(translation: Translation) -> dict[str, Any]:

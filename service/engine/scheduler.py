@@ -369,13 +369,15 @@ class Scheduler:
         """The rows that one step can have within its budget, but all lines and at least a bite of bulk."""
         batch = self._batches[loop]
         rows = self._step_times[loop].rows_within(self.settings.step_budget_seconds)
-        return batch.max_rows if rows is None else max(rows, batch.interactive_rows + batch.max_rows // _BITES)
+        bite = max(1, batch.max_rows // _BITES)
+        return batch.max_rows if rows is None else max(rows, batch.interactive_rows + bite)
 
     def _bulk_may_join(self, loop: int) -> bool:
         """Bulk joins in bites, so that its encoder batches are worth their while."""
         batch, cap = self._batches[loop], self._bulk_cap(loop)
         bite = min(cap, max(1, batch.max_rows // _BITES))
-        has_tokens = batch.tokens <= batch.max_tokens * (1 - 1 / _BITES)
+        # Without a row of its own it waits at the head of the line, however many tokens the lines have.
+        has_tokens = not batch.bulk_rows or batch.tokens <= batch.max_tokens * (1 - 1 / _BITES)
         return not batch.running or (cap - batch.bulk_rows >= bite and has_tokens)
 
 

@@ -23,6 +23,7 @@ class Seats:
         self._holes: list[int] = []  # rows whose hypotheses ended
         self._vacant: list[int] = []  # the holes that jobs are about to join
         self._parents: Ints | None = None  # [rows]: what beams moved since the runner was last told
+        self._num_told = 0  # rows that the runner knows of
 
     @property
     def num_live(self) -> int:
@@ -37,6 +38,7 @@ class Seats:
             self._vacant.remove(row)
             self.owners[row] = decoding
         decoding.rows.append(row)
+        self._num_told = max(self._num_told, row + 1)
         return row
 
     def append(self, owner: Decoding | None) -> int:
@@ -57,6 +59,7 @@ class Seats:
 
     def clear(self) -> None:
         self._rows.count, self._parents, self.num_stepping = 0, None, len(self._rows.numbers)
+        self._num_told = 0
         for state in (self.owners, self._holes, self._vacant):
             state.clear()
 
@@ -80,8 +83,12 @@ class Seats:
                 parents[self._vacant] = self._vacant
         if num_lines and limit is not None and limit < self._rows.count:
             parents = self._make_way(parents, num_lines, limit)
-        if parents is None or (len(parents) == before and not (parents != self._rows.numbers[:before]).any()):
+        # Rows that a beam opened and left in one step are news, too: who joins may take the last of them first.
+        if parents is None or (
+            len(parents) == before == self._num_told and not (parents != self._rows.numbers[:before]).any()
+        ):
             return None
+        self._num_told = len(parents)
         return parents
 
     def pause_beyond(self, limit: int | None, decodings: Iterable[Decoding]) -> None:

@@ -60,8 +60,12 @@ class _Flight:
     streams: bool  # listening costs the engine something, so only where the first waiter streams
     request_tokens: int
     tickets: list[Ticket] = field(default_factory=list)
-    tokens: list[tuple[int, float]] = field(default_factory=list)
+    heard: dict[Job, list[tuple[int, float]]] = field(default_factory=dict)  # a job may speak before it takes over
     job: Job = field(init=False)
+
+    @property
+    def tokens(self) -> list[tuple[int, float]]:
+        return self.heard.get(self.job, [])
 
 
 class ResultStore:
@@ -159,7 +163,9 @@ class SegmentCache:
             if flight is None or not _is_later(flight.job.deadline_at, ticket.order.deadline_at):
                 return  # answered already, or the engine itself will see to it
             result = _result_so_far(flight)
-            self._take_out(ticket)
+            abandoned = self._take_out(ticket)
+        if abandoned is not None:  # it lasted for one who has left meanwhile
+            abandoned.cancel()
         _resolve(ticket, result)
 
     # Boarding
@@ -203,9 +209,7 @@ class SegmentCache:
     def _seat(self, flight: _Flight, ticket: Ticket) -> None:
         flight.tickets.append(ticket)
         ticket.flight = flight
-        if ticket.order.on_token is not None:
-            for token_id, log_prob in flight.tokens:
-                ticket.order.on_token(token_id, log_prob)
+        _tell([ticket], flight.tokens)
 
     def _overtake(self, flight: _Flight, waiting: Job, order: Order) -> None:
         """Give the flight a place in the line of a smaller request, unless it has moved on meanwhile."""
@@ -218,6 +222,7 @@ class SegmentCache:
             took_over = flight.job is waiting and bool(flight.tickets) and not waiting.admitted_at
             if took_over:
                 flight.job, flight.request_tokens = job, order.request_tokens
+                _tell(flight.tickets, flight.tokens)  # what it said before: the other never ran, and said nothing
         (waiting if took_over else job).cancel()
         self._await_landing(flight, job)
 
@@ -231,11 +236,9 @@ class SegmentCache:
 
     def _hear(self, flight: _Flight, job: Job, token_id: int, log_prob: float) -> None:
         with self._lock:
+            flight.heard.setdefault(job, []).append((token_id, log_prob))
             if flight.job is job:
-                flight.tokens.append((token_id, log_prob))
-                for ticket in flight.tickets:
-                    if ticket.order.on_token is not None:
-                        ticket.order.on_token(token_id, log_prob)
+                _tell(flight.tickets, [(token_id, log_prob)])
 
     def _take_out(self, ticket: Ticket) -> Job | None:
         """Under the lock. Returns the job that nobody waits for any more."""
@@ -306,6 +309,13 @@ class SegmentCache:
     def _future_done(self, ticket: Ticket, future: Promise[DecodingResult]) -> None:
         if future.cancelled():
             self.leave(ticket)
+
+
+def _tell(tickets: Sequence[Ticket], tokens: Sequence[tuple[int, float]]) -> None:
+    for ticket in tickets:
+        if ticket.order.on_token is not None:
+            for token_id, log_prob in tokens:
+                ticket.order.on_token(token_id, log_prob)
 
 
 def _num_bytes(key: SegmentKey, result: DecodingResult) -> int:

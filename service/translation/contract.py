@@ -85,6 +85,7 @@ class Translation(NamedTuple):
     source: str  # language, also where it was detected
     pivot: str | None
     segments: tuple[Segment, ...]
+    separators: tuple[str, ...]  # before each segment, and behind the last
     detected: Detection | None = None
 
 

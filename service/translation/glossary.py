@@ -28,9 +28,11 @@ class _Term:
         return re.compile(before + words + after, re.IGNORECASE if self.term == self.term.lower() else 0)
 
     def written_as(self, found: str) -> str:
-        """The translation in the case of the text that was found."""
-        if self.term.casefold() == self.translation.casefold():
-            return found if self.term.islower() else self.translation
+        """The translation in the case of the text that was found; one with capitals within is written as it is."""
+        if self.term == self.translation:
+            return found
+        if self.translation[1:] != self.translation[1:].lower():
+            return self.translation
         if found.isupper() and not self.term.isupper() and sum(map(str.isalpha, found)) > 1:
             return self.translation.upper()
         if found[:1].isupper() and self.term[:1].islower():

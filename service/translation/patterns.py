@@ -70,14 +70,13 @@ _EMOJI = (
 
 def _trimmed(text: str) -> str:
     """An address without the punctuation of the sentence around it; brackets that it opens itself stay."""
-    while text:
-        last = text[-1]
-        opening = {")": "(", "]": "[", "}": "{"}.get(last)
-        if last in ".,;:!?'\"*_…’" or (opening and text.count(opening) < text.count(last)):
-            text = text[:-1]
-        else:
-            break
-    return text
+    unopened = {closing: text.count(closing) - text.count(opening) for opening, closing in ("()", "[]", "{}")}
+    end = len(text)
+    while end and (text[end - 1] in ".,;:!?'\"*_…’" or unopened.get(text[end - 1], 0) > 0):
+        end -= 1
+        if text[end] in unopened:
+            unopened[text[end]] -= 1
+    return text[:end]
 
 
 def _is_thousands(text: str) -> bool:

@@ -141,13 +141,13 @@ class Planner:
 
     def target_prefix_ids(self, prefix: str, unit: Unit) -> tuple[int, ...]:
         """The forced beginning of a translation, in whole words; spans that it quotes become their placeholders."""
-        parts: list[Part] = [prefix.strip()]
-        if not unit.as_text:
-            for number, span in enumerate(unit.spans):
-                before, found, after = parts[-1].rpartition(span.text) if isinstance(parts[-1], str) else ("", "", "")
-                if found:
-                    parts[-1:] = [part for part in (before, number, after) if part != ""]
-        return tuple(self.tokenizer.encode_target(parts))
+        parts: list[Part] = []
+        rest, unused = prefix.strip(), [] if unit.as_text else [(n, span.text) for n, span in enumerate(unit.spans)]
+        while quoted := [(rest.find(text), -len(text), number) for number, text in unused if text and text in rest]:
+            start, length, number = min(quoted)
+            parts += [rest[:start], number]
+            rest, unused = rest[start - length :], [each for each in unused if each[0] != number]
+        return tuple(self.tokenizer.encode_target([part for part in (*parts, rest) if part != ""]))
 
     def token_text(self, unit: Unit, token_id: int) -> str:
         """How a token looks in a list of tokens: a placeholder as what it stands for."""

@@ -10,6 +10,7 @@ import bisect
 import itertools
 import re
 import unicodedata
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -116,28 +117,16 @@ class _Splitter:
 
     def _trim(self, start: int, end: int) -> Range:
         """Leave blanks, and spans that no sentence needs, to the separators."""
+        edges = _Edges(self._spans_in(start, end)) if self.spans else None
         while True:
             while start < end and self._is_blank(start):
                 start += 1
             while start < end and self._is_blank(end - 1):
                 end -= 1
-            trimmed = self._without_edge_spans(start, end) if self.spans else (start, end)
+            trimmed = edges.without(start, end) if edges else (start, end)
             if trimmed == (start, end):
                 return trimmed
             start, end = trimmed
-
-    def _without_edge_spans(self, start: int, end: int) -> Range:
-        inside = self._spans_in(start, end)
-        if not inside:
-            return start, end
-        first, last = inside[0], inside[-1]
-        if first.start == start and last.end == end and first is not last and _is_pair(first, last, inside):
-            return first.end, last.start
-        if first.start == start and _is_loose(first, inside):
-            return first.end, end
-        if last.end == end and _is_loose(last, inside):
-            return start, last.start
-        return start, end
 
     def _has_words(self, start: int, end: int) -> bool:
         """Without a letter there is nothing to translate, except where a span is itself a translation."""
@@ -222,19 +211,49 @@ def _tag_name(span: Span) -> str | None:
     return match.group(1).lower() if match else None
 
 
-def _is_pair(first: Span, last: Span, inside: Sequence[Span]) -> bool:
-    name = _tag_name(first)
-    return name is not None and [span for span in inside if _tag_name(span) == name] == [first, last]
+class _Edges:
+    """The spans of a range that is trimmed from both ends; what each step asks about all of them is counted once."""
 
+    def __init__(self, spans: Sequence[Span]) -> None:
+        self._left = deque((span, _tag_name(span)) for span in spans)
+        self._of_name = Counter(name for _, name in self._left)
 
-def _is_loose(span: Span, inside: Sequence[Span]) -> bool:
-    """At the edge of a segment and bound to nothing in it; a tag is bound to its partner."""
-    if span.kind is SpanKind.ENTITY:
-        return _BLANK_ENTITY.fullmatch(span.text) is not None
-    if span.kind is not SpanKind.MARKUP:
-        return span.kind in _EDGE_KINDS
-    name = _tag_name(span)
-    return name is None or sum(_tag_name(other) == name for other in inside) == 1
+    def without(self, start: int, end: int) -> Range:
+        """The range without the span at its beginning, at its end, or the pair of tags around it."""
+        if not self._left:
+            return start, end
+        (first, name), (last, last_name) = self._left[0], self._left[-1]
+        begins, ends = first.start == start, last.end == end
+        if (
+            begins
+            and ends
+            and first is not last
+            and name is not None
+            and name == last_name
+            and self._of_name[name] == 2
+        ):
+            self._drop(first=True)
+            self._drop(first=False)
+            return first.end, last.start
+        if begins and self._is_loose(first, name):
+            self._drop(first=True)
+            return first.end, end
+        if ends and self._is_loose(last, last_name):
+            self._drop(first=False)
+            return start, last.start
+        return start, end
+
+    def _drop(self, *, first: bool) -> None:
+        _, name = self._left.popleft() if first else self._left.pop()
+        self._of_name[name] -= 1
+
+    def _is_loose(self, span: Span, name: str | None) -> bool:
+        """At the edge of a segment and bound to nothing in it; a tag is bound to its partner."""
+        if span.kind is SpanKind.ENTITY:
+            return _BLANK_ENTITY.fullmatch(span.text) is not None
+        if span.kind is not SpanKind.MARKUP:
+            return span.kind in _EDGE_KINDS
+        return name is None or self._of_name[name] == 1
 
 
 def _segment(language: str, text: str) -> list[str]:

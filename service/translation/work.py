@@ -173,7 +173,8 @@ class Work:
 
 def _translation(text: TextWork, segments: Sequence[Segment]) -> Translation:
     whole = text.plan.split.join([segment.text for segment in segments])
-    return Translation(whole, text.source, text.pivot, tuple(segments), text.detected)
+    separators = tuple([text.plan.split.separator(index) for index in range(len(segments) + 1)])
+    return Translation(whole, text.source, text.pivot, tuple(segments), separators, text.detected)
 
 
 def _look_at(task: asyncio.Task[Segment]) -> None:

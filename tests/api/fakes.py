@@ -5,6 +5,7 @@ whatever else a test puts into `before`: refuse, wait, be cancelled.
 """
 
 import asyncio
+import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -98,13 +99,12 @@ class FakeTranslator:
         detected = Detection("pt", 0.75) if source == "auto" else None
         segments = tuple(segment(line, options) for line in text.split("\n") if line)
         translated = "\n".join(line[::-1] for line in text.split("\n"))
-        return Translation(translated, detected.language if detected else source, None, segments, detected)
+        separators = tuple(re.split(r"[^\n]+", text))
+        return Translation(translated, detected.language if detected else source, None, segments, separators, detected)
 
 
 def segment(line: str, options: TranslationOptions) -> Segment:
-    alternatives = tuple(
-        Alternative(line[::-1] + "'" * rank, -0.5 - rank) for rank in range(options.n_best) if options.n_best > 1
-    )
+    alternatives = tuple(Alternative(line[::-1] + "'" * rank, -0.5 - rank) for rank in range(1, options.n_best))
     log_probs = tuple(TokenLogProb(letter, -0.1) for letter in line[::-1]) if options.log_probs else None
     return Segment(line, line[::-1], -0.5, FinishReason.EOS, len(line) + 1, (), alternatives, log_probs)
 

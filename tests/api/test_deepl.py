@@ -103,6 +103,19 @@ def test_ignored_elements_are_left_alone(url: str, translator: FakeTranslator) -
     assert translator.orders[0][3].glossary == {"<x>ls -l</x>": "<x>ls -l</x>"}
 
 
+def test_ignored_elements_end_at_the_next_tag_that_closes_them(url: str, translator: FakeTranslator) -> None:
+    """Attributes, line breaks and other tags within belong to them; names that are not closed are nothing."""
+    text = '<y>a</y> <x id="1">b <y>c</y>\n</x > <z>d <x>e</x> <x>f'
+    open_deepl(url).translate_text(text, target_lang="EN-US", tag_handling="xml", ignore_tags=["x", "z"])
+    assert list(translator.orders[0][3].glossary) == ['<x id="1">b <y>c</y>\n</x >', "<x>e</x>"]
+
+
+def test_tags_that_nobody_closes_hold_up_nobody(url: str) -> None:
+    """Each of them was looked for up to the end of the text, on the event loop: this one would have taken minutes."""
+    body = {"text": ["<x>" * 200_000], "target_lang": "EN", "tag_handling": "xml", "ignore_tags": ["x"]}
+    assert httpx.post(f"{url}/v2/translate", json=body, timeout=60).status_code in (200, 413)
+
+
 @pytest.mark.parametrize(
     "options",
     [

@@ -76,6 +76,22 @@ def test_json_of_several_texts_gives_lists(url: str) -> None:
     }
 
 
+def test_alternatives_change_nothing_but_the_segments(url: str) -> None:
+    """The second best comes first, and what stands between the segments stays, also where it looks like one."""
+    asked = {"q": "aba\n\n \naba", "source": "pt", "target": "en", "alternatives": 2}
+    assert httpx.post(f"{url}/translate", json=asked).json()["alternatives"] == [
+        "aba'\n\n '\naba'",
+        "aba''\n\n ''\naba''",
+    ]
+
+
+def test_alternatives_ask_for_no_wider_beam_than_the_server_allows(open_server: OpenServer) -> None:
+    """It was refused for a beam of four that nobody had asked for."""
+    with open_server(max_beam_size=2) as url:
+        asked = {"q": "gato", "source": "pt", "target": "en", "alternatives": 1}
+        assert httpx.post(f"{url}/translate", json=asked).json()["alternatives"] == ["otag'"]
+
+
 def test_a_single_text_gives_single_values(url: str) -> None:
     """`detectedLanguage` is there only for `auto`, `alternatives` only if asked for."""
     asked = {"q": "gato", "source": "pt", "target": "en"}

@@ -26,7 +26,7 @@ from service.engine.scheduler import EngineSettings
 from service.engine.seams import SilentObserver
 from service.engine.search import Candidates
 from tests.clock import Clock
-from tests.engine.reverse_runner import EOS, FakeRunner, reversal, reverse_runner
+from tests.engine.reverse_runner import EOS, FakeRunner, dream_runner, reversal, reverse_runner
 
 RULES = DecodingRules(max_new_tokens=200)
 
@@ -449,3 +449,16 @@ class TestStopping:
         for future in futures:
             with pytest.raises(EngineStopped):
                 future.result(timeout=0)
+
+
+def test_rows_that_a_beam_opened_and_left_at_once_are_known_to_the_runner() -> None:
+    """A document that joins takes the last of them first; a runner that was not told of them has no such row."""
+    settings = EngineSettings(bulk_tokens=5, interactive_share=0.0)
+    engine = Engine([dream_runner(4)], DecodingRules(), settings)
+    beam = Job([5, EOS], DecodingOptions(beam_size=3, max_new_tokens=1))
+    document = [Job([5, 6, EOS], request="document") for _ in range(4)]
+    engine.submit(beam)
+    engine.submit_all(document)
+    run(engine)
+    for job in (beam, *document):
+        assert job.future.result(0).hypotheses

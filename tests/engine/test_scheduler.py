@@ -241,6 +241,31 @@ class TestBudgets:
         policy.offer(jobs(100))
         assert requests_of(policy.admit(0)).count("document") == 8
 
+    @pytest.mark.parametrize("max_rows", [2, 4, 7])
+    def test_bulk_moves_on_in_a_small_batch_too(self, max_rows: int) -> None:
+        """An eighth of few rows is none: then a document's rows never stepped while any line ran."""
+        policy = scheduler(max_rows, step_budget_seconds=0.001, bulk_tokens=30)
+        policy.note_turn(0, Turn(rows=1, step_seconds=1.0, drained_tokens=0, seconds=1.0))
+        policy.offer([job(request="line"), *jobs(10)])
+        policy.admit(0)
+        assert policy.step_limit(0) == 2
+
+    def test_lines_do_not_keep_a_document_out_by_their_tokens(self) -> None:
+        """Without a row of its own it waits at the head of the line; three lines leave and come in every turn."""
+        policy = scheduler(max_rows=64, max_batch_tokens=400, interactive_share=0.0)
+        running: list[Job] = []
+        policy.offer([job(request=("line", number)) for number in range(60)])
+        while admitted := policy.admit(0):
+            running += admitted
+        document = jobs(60)
+        policy.offer(document)
+        for turn in range(600):
+            for each in running[:3]:
+                policy.retire(0, each)
+            policy.offer([job(request=("later line", turn, number)) for number in range(3)])
+            running = running[3:] + policy.admit(0)
+        assert sum(policy.withdraw(each) for each in document) < 50  # a fair share is not all, but it is not nothing
+
     def test_bulk_joins_in_bites(self) -> None:
         """Encoding one sentence at a time would waste the encoder; lines are not held up by it."""
         policy = scheduler(max_rows=64, interactive_share=0.0, encode_budget_tokens=10_000)

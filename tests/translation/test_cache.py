@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.engine.job import DecodingOptions, DecodingResult, DecodingRules, FinishReason, Hypothesis, QueueFull
+from service.engine.job import DecodingOptions, DecodingResult, DecodingRules, FinishReason, Hypothesis, Job, QueueFull
 from service.engine.loop import Engine
+from service.engine.promise import Promise
 from service.engine.scheduler import EngineSettings
 from service.translation.cache import LookupResult, Order, ResultStore, SegmentCache, SegmentKey, Ticket
 from tests.clock import Clock
@@ -190,6 +191,21 @@ def test_an_early_deadline_gets_what_was_heard_so_far() -> None:
     assert ids(patient) == [7, 6, 5]
 
 
+def test_a_decode_ends_with_the_deadline_of_its_last_waiter() -> None:
+    """It had lasted for one who left; then nobody was there to end it, and it held a row to its end."""
+    desk, source = Desk(), range(5, 45)
+    hasty, patient = desk.board(*source, deadline_at=101.0), desk.board(*source)
+    other = desk.board(50, 6)
+    desk.run(1)
+    patient.future.cancel()
+    desk.clock.now = 102.0
+    desk.cache.expire(hasty)
+    other.future.cancel()
+    desk.run(1)
+    assert hasty.future.result(0).finish_reason is FinishReason.DEADLINE
+    assert desk.engine.snapshot().active_rows == 0
+
+
 def test_the_engine_itself_ends_a_decode_that_all_waiters_gave_up_on() -> None:
     """With a single deadline `expire` leaves it to the engine, which knows the best partial answer."""
     desk = Desk()
@@ -227,6 +243,28 @@ def test_a_small_request_takes_its_own_turn_for_a_decode_that_waits_in_a_long_li
     assert ids(of_document) == ids(of_line) == [6, 5]
     assert all(ticket.future.done() for ticket in blocking)
     assert sum(map(len, desk.runner.added)) == 5  # the one that was overtaken never ran
+
+
+@pytest.mark.parametrize("turns", range(6))
+def test_a_decode_that_speaks_before_it_takes_over_is_heard_in_full(turns: int) -> None:
+    """The thread that boards may be held up between submitting and taking over; the tokens of that time were lost."""
+    desk, heard = Desk(), list[list[int]]([[], []])
+    listeners = [lambda token, _, to=each: to.append(token) for each in heard]
+    for number in range(4):
+        desk.board(20 + number, 6, 7, 8, 9, 10, 11, request="document", request_tokens=500)
+    of_document = desk.board(5, 6, 7, 8, 9, request="document", request_tokens=500, on_token=listeners[0])
+    submit = desk.engine.submit
+
+    def held_up(job: Job) -> Promise[DecodingResult]:
+        promise = submit(job)
+        desk.run(turns)
+        return promise
+
+    desk.engine.submit = held_up  # type: ignore[method-assign]
+    of_line = desk.board(5, 6, 7, 8, 9, request="line", request_tokens=3, on_token=listeners[1])
+    desk.run()
+    assert ids(of_line) == ids(of_document) == [9, 8, 7, 6, 5]
+    assert heard == [[9, 8, 7, 6, 5]] * 2
 
 
 def test_a_refusal_leaves_nothing_behind() -> None:

@@ -15,6 +15,7 @@ TERMS = {
     "C++": "C plus plus",
     "dragoman": "dragoman",
     "Dragoman Pro": "Dragoman Pro",
+    "iphone": "iPhone",
 }
 
 
@@ -38,6 +39,8 @@ def replaced(text: str, terms: dict[str, str]) -> list[tuple[str, str]]:
         ("Sei C++.", [("C++", "C plus plus")]),
         ("O Dragoman e o dragoman", [("Dragoman", "Dragoman"), ("dragoman", "dragoman")]),
         ("O Dragoman Pro", [("Dragoman Pro", "Dragoman Pro")]),
+        ("O Dragoman\u00a0Pro", [("Dragoman\u00a0Pro", "Dragoman\u00a0Pro")]),
+        ("O meu iphone e o meu IPHONE", [("iphone", "iPhone"), ("IPHONE", "iPhone")]),
     ],
 )
 def test_terms_match_whole_words_and_take_the_case_of_the_text(text: str, expected: list[tuple[str, str]]) -> None:

@@ -171,3 +171,11 @@ def test_a_sentence_that_can_be_cut_nowhere_is_given_whole() -> None:
     text = "termo" * 20
     parts = split(text, "pt", [Span(0, len(text), text, SpanKind.GLOSSARY)], lambda start, end: False)
     assert sources(parts) == [text]
+
+
+def test_any_number_of_tags_at_the_edges_are_left_out() -> None:
+    """From both ends, pairs and single ones; each was compared with all others, which took minutes for a long text."""
+    names = [f"t{number}" for number in range(20_000)]
+    before, after = "".join(f"<{name}>" for name in names), "".join(f"</{name}>" for name in reversed(names))
+    text = f"{before}<br/>O gato dorme.<i/>{after}"
+    assert [text[s.start : s.end] for s in split(text, "pt", find_spans(text)).segments] == ["O gato dorme."]

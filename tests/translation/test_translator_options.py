@@ -82,6 +82,16 @@ async def test_a_prefix_may_quote_a_placeholder(tmp_path: Path, open_translator:
     assert translation.segments[0].warnings == ()
 
 
+async def test_a_prefix_may_quote_placeholders_in_any_order(tmp_path: Path, open_translator: OpenTranslator) -> None:
+    """One that it names before another was taken for text, and came a second time."""
+    write_bundle(tmp_path / "pt-en")
+    translator = open_translator(tmp_path)
+    with await translator.begin(["Envie {nome} para {cidade}."], "pt", "en", TranslationOptions(), "") as work:
+        planner, unit = work.texts[0].planners[0], work.texts[0].plan.segments[0].units[0]
+        ids = planner.target_prefix_ids("Para {cidade}, {nome}", unit)
+        assert planner.tokenizer.decode_parts(ids) == ["Para ", 1, ", ", 0]
+
+
 async def test_a_prefix_that_quotes_a_lost_placeholder_does_not_double_it(
     tmp_path: Path, open_translator: OpenTranslator
 ) -> None:

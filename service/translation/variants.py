@@ -1,0 +1,32 @@
+"""Other translations of a whole text, from those of its segments: for what returns whole texts.
+
+Between the segments stands what stood there in the source; `service.translation.contract` has both.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from service.translation.contract import Segment, Translation
+
+
+def variants(translation: Translation) -> Iterator[tuple[str, float]]:
+    """Whole texts with their scores, best first: the nth joins the nth choice of each segment, or the last it has."""
+    choices = [
+        [(segment.text, segment.score), *((other.text, other.score) for other in segment.alternatives)]
+        for segment in translation.segments
+    ]
+    for place in range(max(map(len, choices), default=1)):
+        chosen = [of_segment[min(place, len(of_segment) - 1)] for of_segment in choices]
+        yield _joined(translation, [text for text, _ in chosen]), _score(translation, [score for _, score in chosen])
+
+
+def _joined(translation: Translation, texts: Sequence[str]) -> str:
+    parts = [part for pair in zip(translation.separators, texts, strict=False) for part in pair]
+    return "".join(parts) + translation.separators[-1]
+
+
+def _score(translation: Translation, scores: Sequence[float]) -> float:
+    """The mean, weighted by tokens."""
+    segments: Sequence[Segment] = translation.segments
+    num_tokens = sum(segment.num_tokens for segment in segments)
+    weighted = sum(score * segment.num_tokens for score, segment in zip(scores, segments, strict=True))
+    return weighted / num_tokens if num_tokens else 0.0
