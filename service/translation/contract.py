@@ -22,6 +22,7 @@ class SegmentWarning(StrEnum):
     PLACEHOLDER_LOST = "placeholder_lost"  # an address, a variable or a glossary term is missing or doubled
     UNKNOWN_COPIED = "unknown_characters_copied"  # words in characters that the model does not know were not translated
     ALTERNATIVES_DROPPED = "alternatives_dropped"  # there are fewer than asked for: others had lost a placeholder
+    NUMBER_CHANGED = "number_changed"  # a number of three digits or more is not in the translation, perhaps in words
     EMPTY_TRANSLATION = "empty_translation"  # the model had nothing to say about a segment with words
     PREFIX_CONTINUED = "prefix_continued"  # the translation goes on in the last word of the target prefix
 

@@ -38,6 +38,7 @@ _BY_SEVERITY = (
 )
 # Nearly all requests ask for the same few: those are checked, and hashed, once. A prefix is a caller's own.
 _decoding_options = functools.lru_cache(maxsize=256, typed=True)(DecodingOptions)
+_INLINE_TOKENS = 2000  # of a request that plans its second attempts upon the event loop
 _PATIENCE_SECONDS = 0.25  # between attempts to queue a request's later work
 
 
@@ -212,7 +213,9 @@ class RequestDecoder:
 
     async def _retry(self, errand: Errand, style: Style, lost: Outcome) -> Outcome:
         """Once more in pieces, between which the spans stand as they are."""
-        plan = errand.planner.pieces(errand.unit.chunks)
+        work = functools.partial(errand.planner.pieces, errand.unit.chunks)
+        # Of a long text a thousand segments may be tried again at one time: nobody else is to wait for that.
+        plan = await asyncio.to_thread(work) if self.num_tokens > _INLINE_TOKENS else work()
         style = replace(style, on_token=None, prefix=_before_spans(style.prefix, errand.unit))
         retried = await self.follow(errand.planner, plan, style)
         warnings = (*retried.warnings, SegmentWarning.PLACEHOLDER_RETRIED)

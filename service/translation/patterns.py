@@ -22,6 +22,7 @@ class SpanKind(StrEnum):
     CODE = "code"  # between backticks, or in an element whose text is not prose
     BREAK = "break"  # block-level markup and blocks of code: no sentence runs across it
     IDENTIFIER = "identifier"  # long numbers, serial numbers, telephone numbers
+    NUMBER = "number"  # amounts and dates, as the target language writes them
     CONTROL = "control"  # control characters and marks of writing direction
     GLOSSARY = "glossary"
     UNKNOWN = "unknown"  # characters that the tokenizer does not know

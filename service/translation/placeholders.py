@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from service.translation.glossary import NO_GLOSSARY, Glossary
 from service.translation.normalization import clean
+from service.translation.numbers import number_spans
 from service.translation.patterns import Span, SpanKind, pattern_spans, without_overlaps
 
 # A source as the tokenizer and the retries see it: text, and spans that were taken out of it.
@@ -20,14 +21,20 @@ Chunk = str | Span
 # A translation as it comes from the tokenizer: text, and the numbers of placeholders.
 Part = str | int
 
+# No part of the word beside them: a model reads it as it reads any other, with a space before it.
+_BESIDE_WORDS = frozenset({SpanKind.MARKUP, SpanKind.BREAK, SpanKind.CONTROL, SpanKind.ENTITY, SpanKind.EMOJI})
 _TOKEN = re.compile(r"[\w\u0300-\u036f]+|[^\w\s\u0300-\u036f]")
 
 
 def find_spans(
-    text: str, glossary: Glossary = NO_GLOSSARY, known_characters: frozenset[str] | None = None
+    text: str,
+    glossary: Glossary = NO_GLOSSARY,
+    known_characters: frozenset[str] | None = None,
+    languages: tuple[str, str] | None = None,  # source and target: numbers are written otherwise there
 ) -> tuple[Span, ...]:
     """Everything to take out of `text`, in order, without overlaps; of equal extent the glossary's term wins."""
-    found = [*glossary.spans(text), *pattern_spans(text)]
+    numbers = number_spans(text, *languages) if languages else ()
+    found = [*glossary.spans(text), *numbers, *pattern_spans(text)]
     spans = without_overlaps(found) if found else ()
     if known_characters is None or known_characters >= set(text):
         return spans
@@ -71,6 +78,19 @@ def spans_of(chunks: Sequence[Chunk]) -> tuple[Span, ...]:
     return tuple([chunk for chunk in chunks if isinstance(chunk, Span)])
 
 
+def spaced(chunks: Sequence[Chunk]) -> Sequence[Chunk]:
+    """With a space between a tag and the word behind it, where there was none; `put_back` takes it away again."""
+    if len(chunks) == 1:
+        return chunks
+    pairs = zip(("", *chunks), chunks, strict=False)
+    return [f" {chunk}" if _meets_word(before, chunk) else chunk for before, chunk in pairs]
+
+
+def _meets_word(before: Chunk, chunk: Chunk) -> bool:
+    beside = isinstance(before, Span) and before.kind in _BESIDE_WORDS
+    return beside and isinstance(chunk, str) and chunk[0].isalnum()
+
+
 def numbered(chunks: Sequence[Chunk]) -> list[Part]:
     """Chunks as the tokenizer takes them: a placeholder's number instead of each span."""
     if len(chunks) == 1 and isinstance(chunks[0], str):  # as most are
@@ -91,10 +111,14 @@ def put_back(parts: Sequence[Part], chunks: Sequence[Chunk]) -> tuple[Chunk, ...
     neighbours = _Neighbours(chunks)
     restored: list[Chunk] = []
     for index, part in enumerate(parts):
-        if index and neighbours.need_space(parts[index - 1], part):
+        before = parts[index - 1] if index else ""
+        if index and neighbours.need_space(before, part):
             restored.append(" ")
-        restored.append(spans[part] if isinstance(part, int) else part)
-    return tuple(restored)
+        if isinstance(part, int):
+            restored.append(spans[part])
+        else:
+            restored.append(part.lstrip() if before in neighbours.spaced_after else part)
+    return tuple([chunk for chunk in restored if chunk != ""])
 
 
 def plain_text(chunks: Sequence[Chunk]) -> str:
@@ -120,6 +144,10 @@ class _Neighbours:
                 self.glued_before.add(right)
             elif isinstance(left, int) and isinstance(right, str) and right[0].isalnum():
                 self.glued_after.add(left)
+        spans = spans_of(chunks)
+        self.spaced_after = {
+            number for number in self.glued_after if spans[number].kind in _BESIDE_WORDS
+        }  # by `spaced`
 
     def need_space(self, left: Part, right: Part) -> bool:
         if isinstance(left, int):

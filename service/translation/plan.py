@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from service.bundles.catalog import Hop
+from service.translation.capitals import is_shouted, shouted, spoken
 from service.translation.contract import SegmentWarning
 from service.translation.glossary import Glossary
 from service.translation.patterns import Span, SpanKind
@@ -25,6 +26,7 @@ from service.translation.placeholders import (
     numbered,
     plain_text,
     put_back,
+    spaced,
     spans_of,
 )
 from service.translation.segments import SourceSegment, SplitText, split
@@ -50,6 +52,7 @@ class Unit(NamedTuple):
     spans: tuple[Span, ...]  # among the chunks
     source_ids: tuple[int, ...]
     as_text: bool  # spans went as text, because the bundle has no placeholders
+    shouted: bool = False  # all in capitals, which no model reads well: it read small letters
 
 
 Plan = tuple[Literal | Unit, ...]
@@ -72,8 +75,10 @@ class TextPlan(NamedTuple):
 class Planner:
     """Plans for one hop; what the bundle recommends holds within what the server allows."""
 
-    def __init__(self, hop: Hop[Tokenizer], max_beam_size: int) -> None:
+    def __init__(self, hop: Hop[Tokenizer], max_beam_size: int, target: str | None = None) -> None:
+        """`target` is the language in the end, where this hop is not the last."""
         bundle = hop.served.bundle
+        self._languages = hop.pair.source, target or hop.pair.target
         self.hop, self.tokenizer = hop, hop.served.tokenizer
         self._prefix_ids, self._eos_id = hop.pair.source_prefix_ids, bundle.special_ids.eos
         self._max_tokens = bundle.limits.max_source_tokens - len(self._prefix_ids) - 1
@@ -81,7 +86,7 @@ class Planner:
 
     def text(self, text: str, glossary: Glossary, split_sentences: bool) -> TextPlan:
         """How to translate a whole text."""
-        spans = find_spans(text, glossary, self.tokenizer.known_characters)
+        spans = find_spans(text, glossary, self.tokenizer.known_characters, self._languages)
         parts = self._split(text, spans, split_sentences)
         return TextPlan(parts, tuple(self._segment_plan(text, segment, spans) for segment in parts.segments))
 
@@ -132,6 +137,10 @@ class Planner:
 
     def read(self, unit: Unit, ids: Sequence[int]) -> tuple[tuple[Chunk, ...], bool]:
         """The translation as text and spans, and whether every span is there exactly once."""
+        chunks, kept = self._read(unit, ids)
+        return (shouted(chunks) if unit.shouted else chunks), kept
+
+    def _read(self, unit: Unit, ids: Sequence[int]) -> tuple[tuple[Chunk, ...], bool]:
         if not unit.spans:
             return _without_blanks([self.tokenizer.decode(ids)]), True
         if unit.as_text:
@@ -159,14 +168,16 @@ class Planner:
     def _unit(self, chunks: tuple[Chunk, ...]) -> Unit:
         as_text = not self.tokenizer.num_placeholders
         ids = self.tokenizer.encode(self._encodable(chunks))
-        return Unit(chunks, spans_of(chunks), (*self._prefix_ids, *ids, self._eos_id), as_text)
+        return Unit(chunks, spans_of(chunks), (*self._prefix_ids, *ids, self._eos_id), as_text, is_shouted(chunks))
 
     def _encodable(self, chunks: Sequence[Chunk]) -> list[Part]:
         source = self.hop.pair.source
+        if is_shouted(chunks):
+            chunks = spoken(chunks, source)
         # Spans stay as they are, also where they go as text: they must come out as they went in.
         chunks = [as_written_today(c, source, self._is_one_token) if isinstance(c, str) else c for c in chunks]
         if self.tokenizer.num_placeholders:
-            return numbered(chunks)
+            return numbered(spaced(chunks))
         return [plain_text(chunks)]
 
     def _is_one_token(self, word: str) -> bool:
@@ -180,7 +191,7 @@ class Planner:
         # A token stands for at least one byte; most segments need no look at their tokens. Reading words as they are
         # written today changes no length.
         text = plain_text([chunk for chunk in chunks if isinstance(chunk, str)] if placeholders else chunks)
-        if len(spans) + 1 + len(text.encode()) <= self._max_tokens:
+        if 2 * len(spans) + 1 + len(text.encode()) <= self._max_tokens:
             return True
         return len(self.tokenizer.encode(self._encodable(chunks))) <= self._max_tokens
 

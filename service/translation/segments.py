@@ -27,6 +27,7 @@ _BULLET = re.compile(r"(?:[-*+•‣◦▪▫●○–—>#|]{1,6}|\[[ xX]\]|\(?
 _CLAUSE_END = re.compile(r"[,;:)\]…—–](?=\s)|[，、；：。！？]")
 _WORD_END = re.compile(r"\S(?=\s)")
 _EDGE_KINDS = frozenset({SpanKind.EMOJI, SpanKind.CONTROL, SpanKind.BREAK})
+_TRANSLATED = frozenset({SpanKind.GLOSSARY, SpanKind.NUMBER, SpanKind.UNKNOWN})  # not by a model
 _BLANK_ENTITY = re.compile(r"&(?:nbsp|ensp|emsp|thinsp|bull|middot|shy|#160|#xa0);", re.IGNORECASE)
 _TAG_NAME = re.compile(r"</?([\w:.-]+)")
 
@@ -132,7 +133,7 @@ class _Splitter:
         """Without a letter there is nothing to translate, except where a span is itself a translation."""
         position = start
         for span in self._spans_in(start, end) if self.spans else ():
-            if span.kind in (SpanKind.GLOSSARY, SpanKind.UNKNOWN) or _has_letter(self.text[position : span.start]):
+            if span.kind in _TRANSLATED or _has_letter(self.text[position : span.start]):
                 return True
             position = span.end
         return _has_letter(self.text[position:end])

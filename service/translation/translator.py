@@ -159,7 +159,7 @@ class Translator:
             leases.append(self._catalog.lease(source, target))
         except NoRouteError as error:
             raise self._no_way() from error
-        return tuple([Planner(hop, self._limits.max_beam_size) for hop in leases[-1].hops])
+        return tuple([Planner(hop, self._limits.max_beam_size, target) for hop in leases[-1].hops])
 
     def _no_way(self) -> errors.DragomanError:
         if not self._catalog.routes():

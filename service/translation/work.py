@@ -20,6 +20,7 @@ from service.translation.contract import (
     TranslationResult,
 )
 from service.translation.decoding import PLAIN, Errand, Outcome, RequestDecoder, Style, beam_size_of, joined, longest
+from service.translation.numbers import lost_numbers
 from service.translation.plan import Plan, Planner, TextPlan, Unit
 from service.translation.streaming import TokenSink
 from service.translation.tokenizer import Tokenizer
@@ -140,6 +141,8 @@ class Work:
         warnings = (*text.plan.segments[index].warnings, *outcome.warnings)
         if not outcome.text.strip() and outcome.finish_reason is FinishReason.EOS:
             warnings += (SegmentWarning.EMPTY_TRANSLATION,)
+        if lost_numbers(text.plan.split.source(index), outcome.text):
+            warnings += (SegmentWarning.NUMBER_CHANGED,)
         if self._prefix and index == text.prefixed and _continues(self._prefix, outcome.text):
             warnings += (SegmentWarning.PREFIX_CONTINUED,)
         return Segment(
@@ -185,7 +188,7 @@ def _look_at(task: asyncio.Task[Segment]) -> None:
 
 def _is_plain(parts: Plan) -> bool:
     """One unit and no spans: its tokens are its text, and nothing will take them back."""
-    return len(parts) == 1 and isinstance(parts[0], Unit) and not parts[0].spans
+    return len(parts) == 1 and isinstance(parts[0], Unit) and not parts[0].spans and not parts[0].shouted
 
 
 def _continues(prefix: str, text: str) -> bool:

@@ -17,6 +17,7 @@ from service.translation.placeholders import (
     numbered,
     plain_text,
     put_back,
+    spaced,
     spans_of,
 )
 from tests.bundles.fakes import tokenizer
@@ -196,6 +197,15 @@ def test_spaces_are_restored_where_the_model_gave_none(source: str, parts: list[
     """Words and placeholders that met in the source may meet again; others get a space, punctuation none."""
     chunks = chunks_of(source, 0, len(source), find_spans(source))
     assert plain_text(put_back(parts, chunks)) == translation
+
+
+def test_a_word_behind_a_tag_is_read_as_any_other_word() -> None:
+    """No model knows the pieces of a word that no space begins; the space is taken away again."""
+    text = "O <b>gato</b> e {nome}s"
+    chunks = chunks_of(text, 0, len(text), find_spans(text))
+    assert numbered(spaced(chunks)) == ["O ", 0, " gato", 1, " e ", 2, "s"]
+    assert plain_text(put_back(["The ", 0, " cat", 1, " and ", 2, "s"], chunks)) == "The <b>cat</b> and {nome}s"
+    assert plain_text(put_back(["The ", 0, "cat", 1, " and ", 2, "s"], chunks)) == "The <b>cat</b> and {nome}s"
 
 
 def test_words_in_unknown_characters_are_taken_out_whole_and_together() -> None:

@@ -1,0 +1,44 @@
+"""Text that is all in capitals, as a model knows words: read in small letters, and its translation written in capitals.
+
+A tokenizer has whole words in small letters and spells capitals out, one by one, which no model learned to read. Short
+words by themselves may be abbreviations (EUA, S.O.S.), and stay. This file says what is shouted and how it is spoken;
+`plan.py` does both.
+"""
+
+import re
+from collections.abc import Sequence
+
+from service.translation.patterns import Span
+
+_FEWEST_LETTERS, _FEWEST_LETTERS_ALONE = 3, 4  # of the longest word
+_FIRST_LETTER = re.compile(r"[^\W\d_]")
+_ENGLISH_I = re.compile(r"\bi\b")
+
+Chunk = str | Span
+
+
+def is_shouted(chunks: Sequence[Chunk]) -> bool:
+    text = " ".join([chunk for chunk in chunks if isinstance(chunk, str)])
+    if not text.isupper() or len(text.lower().encode()) != len(text.encode()):  # elsewhere lengths were judged by it
+        return False
+    longest = max(map(len, words := re.findall(r"[^\W\d_]+", text)))
+    return longest >= (_FEWEST_LETTERS if len(words) > 1 else _FEWEST_LETTERS_ALONE)
+
+
+def spoken(chunks: Sequence[Chunk], language: str) -> list[Chunk]:
+    """The same in small letters, but for the first of all."""
+    lowered = [_small(chunk, language) if isinstance(chunk, str) else chunk for chunk in chunks]
+    for index, chunk in enumerate(lowered):
+        if isinstance(chunk, str) and (first := _FIRST_LETTER.search(chunk)):
+            lowered[index] = chunk[: first.start()] + first.group().upper() + chunk[first.end() :]
+            break
+    return lowered
+
+
+def shouted(chunks: Sequence[Chunk]) -> tuple[Chunk, ...]:
+    return tuple([chunk.upper() if isinstance(chunk, str) else chunk for chunk in chunks])
+
+
+def _small(text: str, language: str) -> str:
+    small = text.lower()
+    return _ENGLISH_I.sub("I", small) if language.partition("-")[0].lower() == "en" else small

@@ -1,0 +1,48 @@
+"""Headings and warnings are often all in capitals: they are read as words, and come out in capitals."""
+
+from pathlib import Path
+
+import pytest
+
+from service.translation.capitals import is_shouted, shouted, spoken
+from service.translation.patterns import Span, SpanKind
+from tests.bundles.fakes import write_bundle
+from tests.translation.asking import translate
+from tests.translation.conftest import OpenTranslator
+
+NAME = Span(0, 6, "{nome}", SpanKind.VARIABLE)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("NÃO ABRA A PORTA!", True),
+        ("BOM DIA", True),
+        ("SOFÁ", True),
+        ("EUA", False),
+        ("S.O.S. A B C", False),
+        ("Ele disse NÃO.", False),
+        ("gato", False),
+        ("1234", False),
+        ("", False),
+        ("ȺȺȺȺ ȺȺȺȺ", False),  # small letters that take more bytes: how long a text is was judged by its own
+    ],
+)
+def test_only_whole_text_in_capitals_is_shouted(text: str, expected: bool) -> None:
+    """An abbreviation is no shout, and one loud word is the model's business."""
+    assert is_shouted((text,)) is expected
+
+
+def test_what_is_shouted_is_read_as_a_sentence_and_written_in_capitals() -> None:
+    """The first letter stays large, placeholders stay as they are, and the English I is never small."""
+    assert spoken(["«OLÁ ", NAME, ", BOM DIA»"], "pt") == ["«Olá ", NAME, ", bom dia»"]
+    assert spoken([NAME, " AND I, ISN'T IT"], "en") == [NAME, " And I, isn't it"]
+    assert shouted(("Good ", NAME, " day")) == ("GOOD ", NAME, " DAY")
+
+
+async def test_a_heading_comes_out_in_capitals(tmp_path: Path, open_translator: OpenTranslator) -> None:
+    """The answer says what was sent, not what the model read."""
+    write_bundle(tmp_path / "pt-en")
+    translation = await translate(open_translator(tmp_path), "O GATO {nome} DORME.\nO gato dorme.")
+    assert translation.text == "O GATO {nome} DORME.\nO gato dorme."
+    assert translation.segments[0].source == "O GATO {nome} DORME."
