@@ -328,10 +328,12 @@ def _lines(path: Path) -> list[str]:
 
 
 def _column(path: Path, lines: Sequence[str], language: str) -> list[str]:
-    header, *rows = [line.split("\t") for line in lines] or [[""]]
+    first, *rows = [line.split("\t") for line in lines] or [[""]]
+    header = [name.strip() for name in first]  # as in training
     if language not in header:
         raise ExportError(
-            f"{path} has no column named {language}: the first line of a .tsv must name the language of each column"
+            f"{path} has no column named {language}: the first line of a .tsv must name the language of each column; "
+            "write that line above the others, such as pt and en with a tab between (training reads it as well)"
         )
     for number, row in enumerate(rows, 2):
         if len(row) != len(header):

@@ -5,6 +5,7 @@ best/STEP.pt       the weights of the best validations
 model.safetensors  the average of those: the run's result
 """
 
+import hashlib
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,9 @@ import torch
 from torch import Tensor
 
 from model.optimizer import Optimizers
-from model.saved import SavedModelError, write_atomically
+from model.saved import SavedModel, SavedModelError, write_atomically
+
+STATE = "last.pt"  # the name in the run folder
 
 
 @dataclass
@@ -30,29 +33,49 @@ class Progress:
     best: list[tuple[float, int]] = field(default_factory=list)  # (validation loss, step), best first
 
 
-def save_state(
-    path: Path, network: torch.nn.Module, optimizer: Optimizers, progress: Progress, config: dict[str, Any]
-) -> None:
+def save_state(path: Path, saved: SavedModel, optimizer: Optimizers, progress: Progress) -> None:
     state = {
-        "network": network.state_dict(),
+        "network": saved.network.state_dict(),
         "optimizer": optimizer.state_dict(),
         "progress": asdict(progress),
         "rng": torch.get_rng_state(),
-        "config": config,
+        "config": saved.config.to_dict(),
+        "task": task_of(saved),
     }
     write_atomically(path, lambda temporary: torch.save(state, temporary))
 
 
-def load_state(path: Path, config: dict[str, Any]) -> dict[str, Any]:
+def task_of(saved: SavedModel) -> dict[str, Any]:
+    """What all updates of a run have in common; the text's mix and the schedule may change on the way."""
+    return {
+        "pairs": sorted({f"{pair['source']}-{pair['target']}" for pair in saved.pairs}),
+        "tokenizer": hashlib.sha256(saved.tokenizer.model).hexdigest(),
+    }
+
+
+def load_state(path: Path, saved: SavedModel) -> dict[str, Any]:
+    """The state of a run that learned what `saved` is to learn, in a network of the same shape."""
     try:
         state: dict[str, Any] = torch.load(path, weights_only=True)
     except Exception as error:  # torch raises whatever its unpickler meets
         raise SavedModelError(f"{path} is not a checkpoint that can be read: {error}") from error
+    if "task" in state:  # the first versions did not write it
+        refuse_another_task(path, state["task"], task_of(saved))
+    config = saved.config.to_dict()
     different = [key for key, value in config.items() if state["config"].get(key) != value]
     if different:
         was, now = ({key: side.get(key) for key in different} for side in (state["config"], config))
         raise SavedModelError(f"{path} belongs to another configuration: it has {was}, this run asks for {now}")
     return state
+
+
+def refuse_another_task(path: Path, was: dict[str, Any], now: dict[str, Any]) -> None:
+    """The weights would fit, go on learning something else, and be averaged with those from before."""
+    if was["pairs"] != now["pairs"]:
+        old, new = (" and ".join(task["pairs"]) for task in (was, now))
+        raise SavedModelError(f"{path} is of a run that learns {old}, not {new}: use a new run folder")
+    if was["tokenizer"] != now["tokenizer"]:
+        raise SavedModelError(f"{path} is of a run with another tokenizer: use a new run folder")
 
 
 def keep_best(folder: Path, network: torch.nn.Module, progress: Progress, loss: float, count: int) -> None:

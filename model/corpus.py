@@ -2,6 +2,7 @@
 
 A corpus is two line-aligned files (`a.pt,a.en`) or one TSV, with optional modifiers after semicolons:
 `machine-pt.tsv;machine=pt;weight=0.5` (which side was made by a machine; how often a pair is seen per epoch).
+The columns of a TSV are in the order of the languages, or its first line names them, as the exporter wants it.
 """
 
 import random
@@ -76,7 +77,8 @@ def read_lines(path: Path) -> list[str]:
         ) from error
 
 
-def read_pairs(files: Sequence[Path]) -> list[Pair]:
+def read_pairs(files: Sequence[Path], languages: Sequence[str] = ()) -> list[Pair]:
+    """The pairs of two aligned files, or of a TSV; the first side is in the first of the two languages."""
     if len(files) == 2:
         first, second = read_lines(files[0]), read_lines(files[1])
         if len(first) != len(second):
@@ -85,13 +87,22 @@ def read_pairs(files: Sequence[Path]) -> list[Pair]:
                 "line N of one must translate line N of the other"
             )
         return [(a.strip(), b.strip()) for a, b in zip(first, second, strict=True)]
+    return read_table(files[0], languages)
+
+
+def read_table(path: Path, languages: Sequence[str]) -> list[Pair]:
     pairs = []
-    for number, line in enumerate(read_lines(files[0]), 1):
+    for number, line in enumerate(read_lines(path), 1):
         columns = line.split("\t")
         if len(columns) != 2:
-            raise CorpusError(f"{files[0]}, line {number}: {len(columns)} columns, a TSV corpus has 2")
+            raise CorpusError(f"{path}, line {number}: {len(columns)} columns, a TSV corpus has 2")
         pairs.append((columns[0].strip(), columns[1].strip()))
-    return pairs
+    header, *rows = pairs
+    if sorted(header) != sorted(languages):
+        return pairs
+    if not rows:
+        raise CorpusError(f"{path} names its columns and has no line below")
+    return rows if header[0] == languages[0] else [(first, second) for second, first in rows]
 
 
 def filter_pairs(pairs: Iterable[Pair]) -> tuple[list[Pair], Counter[str]]:

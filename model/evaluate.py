@@ -220,6 +220,14 @@ def evaluate(
     }
 
 
+def read_test(source: Path, reference: Path | None, pair: dict[str, Any]) -> list[tuple[str, str]]:
+    if reference is None and source.suffix != ".tsv":
+        raise CorpusError(
+            f"the reference file is missing: give the translations of {source} after it; only a .tsv has both"
+        )
+    return read_pairs([source] if reference is None else [source, reference], (pair["source"], pair["target"]))
+
+
 def show(report: dict[str, Any], console: Console) -> None:
     table = Table(title=f"beam {report['beam']}: BLEU {report['bleu']}, chrF {report['chrf']}")
     for column in ("source length", "sentences", "BLEU", "chrF"):
@@ -250,8 +258,8 @@ def run(
     console = Console(stderr=True)
     try:
         saved = load_model(model)
-        pairs = read_pairs([source] if reference is None else [source, reference])[:limit]
         chosen = find_pair(saved, pair)
+        pairs = read_test(source, reference, chosen)[:limit]
         if out is not None:
             out.parent.mkdir(parents=True, exist_ok=True)  # scoring takes minutes: what cannot be written fails before
     except (CorpusError, SavedModelError, OSError) as error:

@@ -21,6 +21,7 @@ from model.tokenizer import Tokenizer
 from model.transformer import Transformer
 
 TOKENIZER_KEY, HEADER_KEY = "tokenizer.model", "dragoman"
+RESULT = "model.safetensors"  # the name in the run folder
 
 
 class SavedModelError(Exception):
@@ -63,6 +64,8 @@ def save_model(path: Path, saved: SavedModel, half: bool = False) -> None:
 
 
 def load_model(path: Path) -> SavedModel:
+    if path.is_dir():
+        raise SavedModelError(no_folder(path))
     try:
         with safe_open(path, "pt") as file:
             header = json.loads((file.metadata() or {})[HEADER_KEY])
@@ -78,3 +81,11 @@ def load_model(path: Path) -> SavedModel:
             f"{path} does not hold the weights that its own configuration asks for: {error}"
         ) from error
     return SavedModel(network.eval(), tokenizer, header["pairs"], header["training"])
+
+
+def no_folder(path: Path) -> str:
+    """What to give instead of a folder: a run's result, where there is one."""
+    inside = sorted(path.glob("*.safetensors"), key=lambda file: (file.name != RESULT, file.name))
+    if not inside:
+        return f"{path} is a folder, and there is no .safetensors in it; a run writes {RESULT} when it ends"
+    return f"{path} is a folder, not a saved model; give {inside[0]}"

@@ -6,6 +6,7 @@ like a word in mid-sentence) and keep every other character. What the vocabulary
 """
 
 import io
+import re
 import unicodedata
 from collections.abc import Iterable, Sequence
 
@@ -57,8 +58,19 @@ def train_tokenizer(
             minloglevel=2,
         )
     except RuntimeError as error:
-        raise ValueError(f"SentencePiece could not learn {vocab_size} pieces from this text: {error}") from error
+        raise ValueError(
+            f"SentencePiece could not learn {vocab_size} pieces from this text: {what_to_change(str(error))}"
+        ) from error
     return model.getvalue()
+
+
+def what_to_change(error: str) -> str:
+    """SentencePiece tells too many pieces from too few in its words only; other words of it are passed on."""
+    if most := re.search(r"size too high.* value <= (\d+)", error):
+        return f"ask for at most {most[1]} with --vocab-size"
+    if least := re.search(r"size is smaller than required_chars\. \d+ vs (\d+)", error):
+        return f"its letters and the control symbols alone are more; ask for at least {least[1]} with --vocab-size"
+    return error
 
 
 class Tokenizer:

@@ -20,6 +20,7 @@ import typer
 from rich.console import Console
 
 from model.batches import Batches, Direction, directions
+from model.checkpoint import STATE
 from model.config import PRESETS, OptimizerKind, Precision, TrainConfig, preset
 from model.corpus import CorpusError, CorpusSpec, Pair, filter_pairs, read_pairs, tokenize
 from model.saved import SavedModel, SavedModelError, load_model, write_atomically
@@ -28,6 +29,7 @@ from model.trainer import Trainer, TrainingError
 from model.transformer import Transformer
 from model.workers import Workers
 
+TOKENIZER = "tokenizer.model"  # the name in the run folder
 TOKENIZER_LINES_PER_CORPUS = 200_000
 
 
@@ -76,10 +78,10 @@ class Text:
     pairs: list[Pair]
 
 
-def read_texts(specs: Sequence[str], console: Console) -> list[Text]:
+def read_texts(specs: Sequence[str], languages: tuple[str, str], console: Console) -> list[Text]:
     texts = []
     for spec in map(CorpusSpec.parse, specs):
-        pairs, dropped = filter_pairs(read_pairs(spec.files))
+        pairs, dropped = filter_pairs(read_pairs(spec.files, languages))
         reasons = ", ".join(f"{count} {reason}" for reason, count in dropped.most_common()) or "nothing"
         console.print(f"{' + '.join(path.name for path in spec.files)}: {len(pairs)} pairs, dropped {reasons}")
         if not pairs:
@@ -89,26 +91,59 @@ def read_texts(specs: Sequence[str], console: Console) -> list[Text]:
 
 
 def find_tokenizer(recipe: Recipe, texts: list[Text]) -> Tokenizer:
-    """The one given, the run's own, the initial weights' own, or a new one learned from the text; kept in the run."""
-    own = recipe.folder / "tokenizer.model"
-    given = recipe.tokenizer or (own if own.exists() else None)
-    if given is not None:
-        try:
-            return Tokenizer(given.read_bytes())
-        except (OSError, RuntimeError) as error:
-            raise CorpusError(f"{given} is not a SentencePiece model: {error}") from error
-    model = load_model(recipe.init).tokenizer.model if recipe.init else learn_tokenizer(recipe, texts)
-    write_atomically(own, lambda temporary: temporary.write_bytes(model) and None)
-    return Tokenizer(model)
+    """The run's own, the one given, the initial weights' own, or a new one learned from the text."""
+    own = recipe.folder / TOKENIZER
+    if own.exists():
+        tokenizer = read_tokenizer(own)
+        refuse_another_tokenizer(recipe, tokenizer)
+        return tokenizer
+    if recipe.tokenizer:
+        tokenizer = read_tokenizer(recipe.tokenizer)
+    elif recipe.init:
+        tokenizer = load_model(recipe.init).tokenizer
+    else:
+        return learn_tokenizer(recipe, texts)
+    if recipe.vocab_size not in (None, tokenizer.vocab_size):
+        raise CorpusError(
+            f"the tokenizer of {recipe.tokenizer or recipe.init} has {tokenizer.vocab_size} pieces: "
+            f"leave --vocab-size {recipe.vocab_size} out"
+        )
+    return tokenizer
 
 
-def learn_tokenizer(recipe: Recipe, texts: list[Text]) -> bytes:
+def read_tokenizer(path: Path) -> Tokenizer:
+    try:
+        return Tokenizer(path.read_bytes())
+    except (OSError, RuntimeError) as error:
+        raise CorpusError(f"{path} is not a SentencePiece model: {error}") from error
+
+
+def refuse_another_tokenizer(recipe: Recipe, own: Tokenizer) -> None:
+    """What a run's weights know is about the pieces of its own."""
+    if recipe.tokenizer and read_tokenizer(recipe.tokenizer).model != own.model:
+        asked = f"that of {recipe.tokenizer}"
+    elif recipe.vocab_size not in (None, own.vocab_size):
+        asked = f"of {recipe.vocab_size}"
+    else:
+        return
+    raise CorpusError(
+        f"{recipe.folder} has a tokenizer of {own.vocab_size} pieces of its own, not {asked}: use a new run folder"
+    )
+
+
+def learn_tokenizer(recipe: Recipe, texts: list[Text]) -> Tokenizer:
+    if (recipe.folder / STATE).exists():  # the first versions kept no copy of a tokenizer that was given
+        raise CorpusError(f"{recipe.folder} has a run but no tokenizer: give the --tokenizer that it was begun with")
     lines = [side for text in texts for pair in text.pairs[:TOKENIZER_LINES_PER_CORPUS] for side in pair]
     random.Random(1).shuffle(lines)
-    try:
-        return train_tokenizer(lines, recipe.vocab_size or PRESETS[recipe.preset].vocab_size, recipe.languages)
-    except ValueError as error:
-        raise CorpusError(f"{error}; ask for fewer pieces with --vocab-size") from error
+    size = recipe.vocab_size or PRESETS[recipe.preset].vocab_size
+    return Tokenizer(train_tokenizer(lines, size, recipe.languages))
+
+
+def keep_tokenizer(folder: Path, tokenizer: Tokenizer) -> None:
+    """In a new run only: what an old one lacks may not be what it was begun with."""
+    if not (folder / TOKENIZER).exists() and not (folder / STATE).exists():
+        write_atomically(folder / TOKENIZER, lambda temporary: temporary.write_bytes(tokenizer.model) and None)
 
 
 def new_model(recipe: Recipe, tokenizer: Tokenizer, ways: list[Direction]) -> SavedModel:
@@ -146,11 +181,13 @@ def keep_freed_memory() -> None:
 
 def build_trainer(recipe: Recipe, config: TrainConfig, console: Console) -> Trainer:
     pairs = recipe.directions()
-    texts, valid = read_texts(recipe.corpora, console), read_texts([recipe.valid], console)[0]
+    texts = read_texts(recipe.corpora, recipe.languages, console)
+    valid = read_texts([recipe.valid], recipe.languages, console)[0]
     tokenizer = find_tokenizer(recipe, texts)
     ways = directions(pairs, recipe.languages, tokenizer)
     torch.manual_seed(config.seed)
     saved = new_model(recipe, tokenizer, ways)
+    keep_tokenizer(recipe.folder, tokenizer)  # only now: one that does not fit must not stay in the folder
     saved.training.update(train_config=config.to_dict(), corpora=corpora_facts(texts))
     corpora = [tokenize(text.pairs, text.spec, tokenizer, config.placeholder_fraction, config.seed) for text in texts]
     valid_corpus = tokenize(valid.pairs, valid.spec, tokenizer, 0.0, config.seed)
@@ -207,7 +244,7 @@ def run(
     ],
     preset_name: Annotated[str, typer.Option("--preset", help=", ".join(PRESETS))] = "small",
     tokenizer: Annotated[Path | None, typer.Option(help="use this SentencePiece model instead of learning one")] = None,
-    vocab_size: Annotated[int | None, typer.Option(help="pieces of a new tokenizer")] = None,
+    vocab_size: Annotated[int | None, typer.Option(min=1, help="pieces of a new tokenizer")] = None,
     init: Annotated[Path | None, typer.Option(help="start from these weights, with a fresh optimizer")] = None,
     dropout: Annotated[float | None, typer.Option(help="instead of the preset's, or the initial weights'")] = None,
     batch_tokens: Annotated[int, typer.Option(help="tokens of one forward pass")] = TrainConfig.batch_tokens,
@@ -250,6 +287,7 @@ def run(
     except (CorpusError, SavedModelError, TrainingError, ValueError) as error:
         console.print(str(error), style="red", markup=False)
         raise typer.Exit(1) from error
+    trainer.workers.part()
     if trainer.workers.is_first:
         console.print(ending(trainer, result))
 

@@ -14,14 +14,14 @@ import torch
 from rich.console import Console
 
 from model.batches import Batch, Batches
-from model.checkpoint import Progress, average, keep_best, load_state, save_state
+from model.checkpoint import STATE, Progress, average, keep_best, load_state, save_state
 from model.config import TrainConfig
 from model.curve import Curve
 from model.evaluate import evaluate
 from model.loss import smoothed_cross_entropy
 from model.meter import Meter
 from model.optimizer import make_optimizers
-from model.saved import SavedModel, save_model
+from model.saved import RESULT, SavedModel, save_model
 from model.tokenizer import PAD_ID
 from model.transformer import Transformer
 from model.workers import Workers
@@ -69,10 +69,10 @@ class Trainer:
         self.stopping = False  # all processes know that one of them was asked, after the same update
 
     def resume(self) -> bool:
-        path = self.folder / "last.pt"
+        path = self.folder / STATE
         if not path.exists():
             return False
-        state = load_state(path, self.network.config.to_dict())
+        state = load_state(path, self.saved)
         self.network.load_state_dict(state["network"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.progress = Progress(**state["progress"])
@@ -81,9 +81,7 @@ class Trainer:
 
     def checkpoint(self) -> None:
         if self.workers.is_first:
-            save_state(
-                self.folder / "last.pt", self.network, self.optimizer, self.progress, self.network.config.to_dict()
-            )
+            save_state(self.folder / STATE, self.saved, self.optimizer, self.progress)
 
     def groups(self) -> Iterator[list[Batch]]:
         """This process's batches of every update, from where the run stands, epoch after epoch."""
@@ -176,7 +174,7 @@ class Trainer:
             "seconds": round(self.progress.seconds),
             "averaged_updates": [step for _, step in self.progress.best],
         }
-        path = self.folder / "model.safetensors"
+        path = self.folder / RESULT
         save_model(path, SavedModel(self.network, self.saved.tokenizer, self.saved.pairs, training))
         self.network.load_state_dict(live)
         return path

@@ -11,6 +11,7 @@ from rich.console import Console
 from export.bundle import ExportError, Request, export, main, parse, read_sentences
 from export.decoding import GraphDecoder
 from export.verify import VerificationError
+from model.corpus import read_pairs
 from model.saved import SavedModel, save_model
 from model.tokenizer import target_tag
 from service.bundles.manifest import Bundle, Limits, Precision, read_bundle, read_golden
@@ -206,6 +207,15 @@ def test_sentences_of_a_table_are_chosen_by_language(tmp_path: Path) -> None:
         read_sentences(table, "de")
 
 
+@pytest.mark.parametrize("header", ["pt\ten", "en\tpt", " pt\ten "])
+def test_a_table_means_here_what_it_meant_in_training(tmp_path: Path, header: str) -> None:
+    """One file goes through all commands; read another way round, a bundle would be proven on the wrong language."""
+    table = tmp_path / "s.tsv"
+    table.write_text(f"{header}\n" + ("Hello\tOlá\n" if header.startswith("en") else "Olá\tHello\n"), "utf-8")
+    here = zip(read_sentences(table, "pt"), read_sentences(table, "en"), strict=True)
+    assert list(here) == read_pairs([table], ("pt", "en")) == [("Olá", "Hello")]
+
+
 def test_lines_end_where_training_saw_them_end(tmp_path: Path) -> None:
     """A separator within one sentence must not shift every reference below it; Windows' line ends are no text."""
     (tmp_path / "a.pt").write_bytes("Um\u2028dois\x85\x0c\r\nTrês\r\n".encode())
@@ -215,13 +225,13 @@ def test_lines_end_where_training_saw_them_end(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("table", "sentence"),
     [
-        ("Olá\tHello\nAdeus\tGoodbye\n", "first line of a .tsv must name the language"),
+        ("Olá\tHello\nAdeus\tGoodbye\n", "first line of a .tsv must name the language .* write that line above"),
         ("pt\ten\nOlá\tHello\nAdeus\n", "line 3: 1 columns, the first line has 2"),
         ("", "no column named en"),
     ],
 )
 def test_a_table_that_cannot_be_read_is_refused_in_one_sentence(tmp_path: Path, table: str, sentence: str) -> None:
-    """A corpus to train on has no first line of names: whoever brings it here learns what is missing."""
+    """A corpus to train on may have no first line of names: whoever brings it here learns what is missing."""
     path = tmp_path / "corpus.tsv"
     path.write_text(table, "utf-8")
     with pytest.raises(ExportError, match=sentence):

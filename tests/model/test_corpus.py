@@ -59,6 +59,26 @@ def test_a_tsv_with_three_columns_is_refused(tmp_path: Path) -> None:
         read_pairs([write(tmp_path / "a.tsv", "a\tb\na\tb\tc\n")])
 
 
+@pytest.mark.parametrize("header", ["pt\ten\n", "en\tpt\n", "pt\ten\r\n", ""])
+def test_a_first_line_of_language_names_is_a_header(tmp_path: Path, header: str) -> None:
+    """A table means the same to every command; one without names is in the order that the command tells."""
+    row = "one\tum\n" if header.startswith("en") else "um\tone\n"
+    assert read_pairs([write(tmp_path / "a.tsv", header + row)], ("pt", "en")) == [("um", "one")]
+
+
+@pytest.mark.parametrize("first", [("pt", "de"), ("pt", "pt"), ("PT", "EN")])
+def test_other_words_in_the_first_line_are_text(tmp_path: Path, first: tuple[str, str]) -> None:
+    """Only the two codes of the command are names: whatever else stands there was written to be read."""
+    table = write(tmp_path / "a.tsv", "\t".join(first) + "\num\tone\n")
+    assert read_pairs([table], ("pt", "en")) == [first, ("um", "one")]
+
+
+def test_a_table_of_nothing_but_names_is_refused(tmp_path: Path) -> None:
+    """As an empty file is: there would be nothing to score."""
+    with pytest.raises(CorpusError, match=r"a\.tsv names its columns and has no line below"):
+        read_pairs([write(tmp_path / "a.tsv", "pt\ten\n")], ("pt", "en"))
+
+
 def test_filter_says_what_it_dropped_and_why() -> None:
     """Nothing is lost silently, not even bad data."""
     long = " ".join(["palavra"] * 101)

@@ -110,16 +110,26 @@ def test_scores_are_split_by_source_length() -> None:
     ]
 
 
-def test_evaluate_command_writes_a_report(tmp_path: Path, tokenizer: Tokenizer) -> None:
-    """From two files to scores, as a user does it."""
+@pytest.fixture
+def saved_path(tmp_path: Path, tokenizer: Tokenizer) -> Path:
     torch.manual_seed(0)
     small = Transformer(TransformerConfig(tokenizer.vocab_size, 16, 32, 2, 1, 1))
     pair = {"source": "pt", "target": "en", "source_prefix_ids": []}
     save_model(tmp_path / "m.safetensors", SavedModel(small, tokenizer, [pair], {}))
+    return tmp_path / "m.safetensors"
+
+
+@pytest.fixture
+def app() -> evaluation.typer.Typer:
+    command = evaluation.typer.Typer()
+    command.command()(evaluation.run)
+    return command
+
+
+def test_evaluate_command_writes_a_report(tmp_path: Path, saved_path: Path, app: evaluation.typer.Typer) -> None:
+    """From two files to scores, as a user does it."""
     (tmp_path / "a.tsv").write_text("Bom dia.\tGood morning.\nNão.\tNo.\n")
-    app = evaluation.typer.Typer()
-    app.command()(evaluation.run)
-    arguments = [str(tmp_path / "m.safetensors"), str(tmp_path / "a.tsv"), "--beam", "1", "--beam", "2"]
+    arguments = [str(saved_path), str(tmp_path / "a.tsv"), "--beam", "1", "--beam", "2"]
     result = CliRunner().invoke(app, [*arguments, "--json", str(tmp_path / "reports" / "r.json")])
     assert result.exit_code == 0, result.output
     reports = json.loads((tmp_path / "reports" / "r.json").read_text())
@@ -131,6 +141,26 @@ def test_evaluate_command_writes_a_report(tmp_path: Path, tokenizer: Tokenizer) 
     assert (nowhere.exit_code, "BLEU" in nowhere.output) == (1, False)
     assert CliRunner().invoke(app, [*arguments, "--beam", "0"]).exit_code == 2
     assert CliRunner().invoke(app, [*arguments, "--limit", "0"]).exit_code == 2
+
+
+def test_a_table_is_scored_by_the_names_of_its_columns(
+    tmp_path: Path, saved_path: Path, app: evaluation.typer.Typer
+) -> None:
+    """The names are no sentence, and a table in the other order would be translated from the wrong language."""
+    (tmp_path / "a.tsv").write_text("en\tpt\nGood morning.\tBom dia.\n")
+    arguments = [str(saved_path), str(tmp_path / "a.tsv"), "--beam", "1", "--json", str(tmp_path / "r.json")]
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 0, result.output
+    (report,) = json.loads((tmp_path / "r.json").read_text())
+    assert [(row["source"], row["reference"]) for row in report["worst"]] == [("Bom dia.", "Good morning.")]
+
+
+def test_a_forgotten_reference_is_asked_for(tmp_path: Path, saved_path: Path, app: evaluation.typer.Typer) -> None:
+    """Columns are the last thing on the mind of somebody with two files."""
+    (tmp_path / "test.pt").write_text("Bom dia.\n")
+    result = CliRunner().invoke(app, [str(saved_path), str(tmp_path / "test.pt")])
+    assert result.exit_code == 1
+    assert "the reference file is missing" in result.output
 
 
 def test_evaluate_runs_as_a_module() -> None:

@@ -22,6 +22,7 @@ from model.checkpoint import Progress, average, keep_best
 from model.config import TrainConfig
 from model.corpus import CorpusError
 from model.saved import SavedModelError, load_model, save_model, write_atomically
+from model.tokenizer import train_tokenizer
 from model.train import Recipe, build_trainer
 from model.trainer import Trainer, TrainingError, learning_rate
 
@@ -59,8 +60,16 @@ def run(*arguments: str, **options: object) -> subprocess.CompletedProcess[str]:
 
 
 def make_trainer(folder: Path, files: tuple[Path, Path], init: Path | None = None, **config: object) -> Trainer:
+    return follow(make_recipe(folder, files, init=init), **config)
+
+
+def make_recipe(folder: Path, files: tuple[Path, Path], **changes: object) -> Recipe:
     text = f"{files[0]},{files[1]}"
-    recipe = Recipe(folder, ("pt", "en"), ("pt-en",), (text,), text, preset="tiny", vocab_size=900, init=init)
+    recipe = Recipe(folder, ("pt", "en"), ("pt-en",), (text,), text, preset="tiny", vocab_size=900)
+    return dataclasses.replace(recipe, **changes)  # type: ignore[arg-type]
+
+
+def follow(recipe: Recipe, **config: object) -> Trainer:
     return build_trainer(recipe, TrainConfig(**{**QUICK, **config}), Console(quiet=True))  # type: ignore[arg-type]
 
 
@@ -278,6 +287,149 @@ def test_a_checkpoint_of_another_configuration_is_refused(tmp_path: Path, corpus
     assert (tmp_path / "last.pt").read_bytes() == before
 
 
+@pytest.fixture
+def another_tokenizer(tmp_path: Path, sentence_pairs: list[tuple[str, str]]) -> Path:
+    """As large as that of the runs here, so that the network's shape does not give it away."""
+    path = tmp_path / "another.model"
+    path.write_bytes(train_tokenizer([pair[0] for pair in sentence_pairs], 900, ("pt", "en")))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (["--pair", "en-pt"], "learns pt-en, not en-pt and pt-en: use a new run folder"),
+        (["--vocab-size", "800"], "a tokenizer of 900 pieces of its own, not of 800: use a new run folder"),
+        (["--tokenizer", "another.model"], "of its own, not that of another.model: use a new run folder"),
+    ],
+    ids=["pairs", "pieces", "tokenizer"],
+)
+def test_a_run_that_learns_something_else_is_not_resumed(
+    options: list[str], sentence: str, tmp_path: Path, corpus_files: tuple[Path, Path], another_tokenizer: Path
+) -> None:
+    """It went on without a word, and the model of the old run became an average of two that have nothing in common."""
+    folder = tmp_path / "run"
+    make_trainer(folder, corpus_files, max_steps=1).run()
+    before = contents(folder)
+    options = [str(another_tokenizer) if option == another_tokenizer.name else option for option in options]
+    result = run(*command(folder, corpus_files, *options, "--max-steps", "2"))
+    assert result.returncode == 1
+    assert sentence in result.stderr.replace(f"{tmp_path}/", "")
+    assert "Traceback" not in result.stderr
+    assert contents(folder) == before
+
+
+def contents(folder: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_the_opposite_direction_is_not_resumed(tmp_path: Path, corpus_files: tuple[Path, Path]) -> None:
+    """One direction has no tags: nothing but the checkpoint's own word tells the two apart."""
+    make_trainer(tmp_path, corpus_files).checkpoint()
+    with pytest.raises(SavedModelError, match="learns pt-en, not en-pt: use a new run folder"):
+        follow(make_recipe(tmp_path, corpus_files, pairs=("en-pt",))).resume()
+
+
+def test_a_run_whose_tokenizer_was_exchanged_is_not_resumed(
+    tmp_path: Path, corpus_files: tuple[Path, Path], another_tokenizer: Path
+) -> None:
+    """The weights are about the old pieces; with as many new ones they fit, and say nothing."""
+    folder = tmp_path / "run"
+    make_trainer(folder, corpus_files).checkpoint()
+    another_tokenizer.replace(folder / "tokenizer.model")
+    with pytest.raises(SavedModelError, match="another tokenizer: use a new run folder"):
+        make_trainer(folder, corpus_files).resume()
+
+
+def test_text_and_schedule_may_change_when_a_run_is_resumed(tmp_path: Path, corpus_files: tuple[Path, Path]) -> None:
+    """People do it on purpose: a new mix for the last updates, a lower rate, columns the other way round."""
+    make_trainer(tmp_path, corpus_files).checkpoint()
+    turned = f"{corpus_files[1]},{corpus_files[0]}"
+    recipe = make_recipe(
+        tmp_path, corpus_files, languages=("en", "pt"), corpora=(f"{turned};weight=0.5", turned), valid=turned
+    )
+    assert follow(recipe, max_steps=7, peak_lr=1e-4, batch_tokens=300).resume()
+
+
+def test_a_checkpoint_that_does_not_tell_what_it_learns_is_resumed(
+    tmp_path: Path, corpus_files: tuple[Path, Path]
+) -> None:
+    """Those of the version before; from the next one on it does."""
+    make_trainer(tmp_path, corpus_files).checkpoint()
+    state = torch.load(tmp_path / "last.pt", weights_only=True)
+    del state["task"]
+    torch.save(state, tmp_path / "last.pt")
+    trainer = make_trainer(tmp_path, corpus_files)
+    assert trainer.resume()
+    trainer.checkpoint()
+    assert torch.load(tmp_path / "last.pt", weights_only=True)["task"]["pairs"] == ["pt-en"]
+
+
+def test_a_given_tokenizer_is_kept_in_the_run(
+    tmp_path: Path, corpus_files: tuple[Path, Path], another_tokenizer: Path
+) -> None:
+    """Resumed without the option, the run would else learn a new one and read its weights with that."""
+    folder = tmp_path / "run"
+    first = follow(make_recipe(folder, corpus_files, tokenizer=another_tokenizer))
+    first.checkpoint()
+    again = make_trainer(folder, corpus_files)
+    assert again.saved.tokenizer.model == another_tokenizer.read_bytes()
+    assert again.resume()
+
+
+def test_a_run_without_its_tokenizer_does_not_learn_a_new_one(
+    tmp_path: Path, corpus_files: tuple[Path, Path], another_tokenizer: Path
+) -> None:
+    """The version before kept no copy of one that was given: it has to be given again, and then goes on."""
+    folder = tmp_path / "run"
+    recipe = make_recipe(folder, corpus_files, tokenizer=another_tokenizer)
+    follow(recipe).checkpoint()
+    (folder / "tokenizer.model").unlink()
+    with pytest.raises(CorpusError, match="give the --tokenizer that it was begun with"):
+        make_trainer(folder, corpus_files)
+    assert not (folder / "tokenizer.model").exists()
+    assert follow(recipe).resume()
+
+
+def test_a_number_of_pieces_that_a_given_tokenizer_lacks_is_refused(
+    tmp_path: Path, corpus_files: tuple[Path, Path], another_tokenizer: Path
+) -> None:
+    """It was ignored; and a folder that a refused command leaves behind must not stand in the way of the next."""
+    recipe = make_recipe(tmp_path / "run", corpus_files, tokenizer=another_tokenizer, vocab_size=800)
+    with pytest.raises(CorpusError, match="has 900 pieces: leave --vocab-size 800 out"):
+        follow(recipe)
+    assert not recipe.folder.exists()
+
+
+@pytest.mark.parametrize(
+    ("pieces", "sentence"),
+    [
+        (100, r"100 pieces .* ask for at least \d+ with --vocab-size$"),
+        (9000, r"9000 .* at most \d+ with --vocab-size$"),
+    ],
+)
+def test_a_vocabulary_of_a_wrong_size_is_told_which_way_to_go(
+    pieces: int, sentence: str, tmp_path: Path, corpus_files: tuple[Path, Path]
+) -> None:
+    """Whoever asked for too few was told to ask for fewer."""
+    with pytest.raises(ValueError, match=sentence):
+        follow(make_recipe(tmp_path, corpus_files, vocab_size=pieces))
+
+
+def test_a_table_to_train_on_is_read_by_the_names_of_its_columns(
+    tmp_path: Path, corpus_files: tuple[Path, Path], sentence_pairs: list[tuple[str, str]]
+) -> None:
+    """The exporter wants those names; without regard to them a table would teach the opposite direction."""
+    table = tmp_path / "text.tsv"
+    table.write_text("en\tpt\n" + "".join(f"{b}\t{a}\n" for a, b in sentence_pairs), "utf-8")
+    recipe = make_recipe(tmp_path / "run", corpus_files, corpora=(str(table),), valid=str(table))
+    by_name, by_file = follow(recipe), make_trainer(tmp_path / "run", corpus_files)
+    assert by_name.valid_pairs == by_file.valid_pairs
+    for side in ("first", "second"):
+        read, wanted = (getattr(trainer.batches.corpora[0], side) for trainer in (by_name, by_file))
+        assert read.flat.tolist() == wanted.flat.tolist()
+
+
 def test_bad_text_gets_one_sentence_and_exit_1(tmp_path: Path, corpus_files: tuple[Path, Path]) -> None:
     """No traceback for what a user can mend."""
     corpus_files[1].write_text("only one line\n")
@@ -368,6 +520,22 @@ def test_what_is_no_saved_model_is_refused(tmp_path: Path) -> None:
     (tmp_path / "x.safetensors").write_bytes(b"nonsense")
     with pytest.raises(SavedModelError, match="not a saved Dragoman model"):
         load_model(tmp_path / "x.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("names", "sentence"),
+    [
+        (["model.safetensors", "old.safetensors"], r"is a folder, not a saved model; give .*/model\.safetensors$"),
+        (["old.safetensors"], r"give .*/old\.safetensors$"),
+        ([], r"is a folder, and there is no \.safetensors in it"),
+    ],
+)
+def test_a_folder_in_place_of_a_model_is_told_by_its_name(tmp_path: Path, names: list[str], sentence: str) -> None:
+    """A run folder is what training was given; "no such device" helps nobody who gives it to the next command."""
+    for name in names:
+        (tmp_path / name).touch()
+    with pytest.raises(SavedModelError, match=sentence):
+        load_model(tmp_path)
 
 
 def test_learning_rate_warms_up_decays_and_cools_down() -> None:
