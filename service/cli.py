@@ -6,7 +6,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
-import typer
+_INTERRUPTED = 130  # as the shell counts signals
+
+try:  # a Ctrl-C during the start is most likely to meet this import, before `main` can catch it
+    import typer
+except KeyboardInterrupt:
+    raise SystemExit(_INTERRUPTED) from None
 
 if TYPE_CHECKING:
     from service.api.keys import Key
@@ -40,10 +45,13 @@ def _root(
 
 def main() -> None:
     """The console script. `translate` lives in a file of its own."""
-    from service.cli_translate import translate
+    try:
+        from service.cli_translate import translate
 
-    cli.command()(translate)
-    cli()
+        cli.command()(translate)
+        cli()
+    except KeyboardInterrupt:
+        raise SystemExit(_INTERRUPTED) from None
 
 
 @cli.command()

@@ -37,6 +37,10 @@ class InputError(Exception):
     """The input cannot be read; one sentence that says where and what to do."""
 
 
+class OutputError(Exception):
+    """The output cannot be written; one sentence that says why and what to do."""
+
+
 def translate(
     source: Annotated[str, typer.Option("--from", metavar="LANG", help="Language of the input, or `auto`.")],
     target: Annotated[str, typer.Option("--to", metavar="LANG", help="Language of the output.")],
@@ -92,7 +96,7 @@ def translate(
     except BrokenPipeError:
         _close_stdout()
         raise typer.Exit(_BROKEN_PIPE) from None
-    except (BundleError, DragomanError, InputError) as error:
+    except (BundleError, DragomanError, InputError, OutputError) as error:
         typer.echo(str(error), err=True)
         raise typer.Exit(1) from None
     if report.troubles:
@@ -339,12 +343,18 @@ def _input_bytes() -> int | None:
 
 
 def _write(lines: Sequence[str]) -> None:
-    sys.stdout.buffer.write("".join(line + "\n" for line in lines).encode())
-    sys.stdout.buffer.flush()
+    try:
+        sys.stdout.buffer.write("".join(line + "\n" for line in lines).encode())
+        sys.stdout.buffer.flush()
+    except BrokenPipeError:
+        raise  # who reads has seen enough: no fault
+    except OSError as error:
+        _close_stdout()
+        raise OutputError(f"The output cannot be written ({error.strerror}); make room, or write elsewhere.") from None
 
 
 def _close_stdout() -> None:
-    """Nobody reads any more; the interpreter would complain when it flushes at exit."""
+    """It takes no more; the interpreter would complain when it flushes at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

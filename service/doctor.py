@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Literal
 
 from service.assembly import Parts, build_parts, bundle_roots, num_loops
+from service.bundles.catalog import directories_in
 from service.bundles.manifest import MANIFEST, Bundle, BundleError, read_bundle, read_golden
 from service.cgroup import cpu_quota, throttled_seconds
 from service.metrics import Metrics
@@ -84,7 +85,7 @@ def runtime() -> Iterator[Finding]:
 
 
 def find_bundles(settings: Settings) -> list[Path]:
-    directories = (path for root in bundle_roots(settings) if root.is_dir() for path in (root, *sorted(root.iterdir())))
+    directories = (path for root in bundle_roots(settings) if root.is_dir() for path in directories_in(root))
     return [path for path in directories if (path / MANIFEST).is_file()]
 
 

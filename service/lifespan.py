@@ -63,10 +63,9 @@ def _background(rooms: Rooms, reloader: Reloader) -> dict[str, Work]:
         "warm detector": partial(_warm_detector, rooms),
     }
     if settings.watch and settings.bundles is not None:
-        work["watch bundles"] = partial(reloader.watch, settings.bundles, recursive=True)
+        work["watch bundles"] = partial(reloader.watch_bundles, settings.bundles)
     if settings.watch and settings.keys_file is not None:
-        # The file is replaced by renaming another onto it, so it is its directory that tells.
-        work["watch keys"] = partial(reloader.watch, settings.keys_file.parent, recursive=False)
+        work["watch keys"] = partial(reloader.watch_keys, settings.keys_file)
     return work
 
 

@@ -17,6 +17,7 @@ log = logging.getLogger("dragoman.reload")
 
 
 class Reloadable(Protocol):
+    def changed(self) -> bool: ...
     def reload(self) -> ReloadReport: ...
 
 
@@ -52,9 +53,25 @@ class Reloader:
             self._asked.clear()
             await self.reload()
 
-    async def watch(self, directory: Path, recursive: bool) -> None:
-        """Ask for a reload whenever something in the directory, or also below it, changes, until cancelled."""
+    async def watch_bundles(self, directory: Path) -> None:
+        """Ask for a reload whenever a bundle in the directory changes, until cancelled; our own log may lie there."""
         from watchfiles import awatch  # 50 ms that only a server that watches needs
 
-        async for _ in awatch(directory, recursive=recursive):
-            self.ask()
+        async for _ in awatch(directory):
+            if await asyncio.to_thread(self._catalog.changed):
+                self.ask()
+
+    async def watch_keys(self, file: Path, look_again_seconds: float = 5.0) -> None:
+        """Ask for a reload whenever the keys file changes, until cancelled.
+
+        It is its directory that tells: the file is replaced by renaming another onto it, or a link that it lies behind.
+        Of what else happens there (our own log may be in it) nothing follows. What no event tells, because a link leads
+        elsewhere or a volume is remote, is found by looking again.
+        """
+        from watchfiles import awatch
+
+        again_ms = round(look_again_seconds * 1000)
+        events = awatch(file.parent, recursive=False, watch_filter=None, rust_timeout=again_ms, yield_on_timeout=True)
+        async for _ in events:
+            if self._keys.changed():
+                self.ask()

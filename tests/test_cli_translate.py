@@ -25,6 +25,7 @@ from service.translation.contract import TranslationOptions
 from tests.bundles.fakes import open_catalog, sentences, write_bundle
 
 ROOT = Path(__file__).parents[1]
+FULL = Path("/dev/full")  # takes nothing, as a full disk
 
 
 @pytest.fixture
@@ -179,6 +180,14 @@ class TestProcess:
             process.stdout = None
             _, errors = process.communicate(b"A porta.\n" * 20, timeout=60)
         assert (process.returncode, errors) == (141, b"")
+
+    @pytest.mark.skipif(not FULL.exists(), reason="there is no /dev/full here")
+    def test_a_disk_that_is_full_is_told_in_one_sentence(self, command: list[str]) -> None:
+        """It happens to whoever translates large files; a page of our own code does not help them."""
+        with FULL.open("wb") as full:
+            wrong = subprocess.run(command, input=b"A porta.\n", stdout=full, stderr=PIPE, cwd=ROOT)
+        told = "The output cannot be written (No space left on device); make room, or write elsewhere.\n"
+        assert (wrong.returncode, wrong.stderr.decode()) == (1, told)
 
     def test_a_pair_that_is_not_there_is_refused_with_those_that_are(self, command: list[str]) -> None:
         """One sentence, no traceback."""

@@ -23,6 +23,8 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 log = logging.getLogger("dragoman.keys")
 
+Signature = tuple[int, ...] | None  # of a file; None where there is none
+
 
 class KeysError(Exception):
     """A keys file that cannot be used; the message is one sentence that says what to do."""
@@ -52,7 +54,9 @@ def read_keys(path: Path) -> tuple[Key, ...]:
     except FileNotFoundError:
         raise KeysError(f"There is no keys file {path}; make one with `dragoman keys add NAME`.") from None
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise KeysError(f"The keys file {path} cannot be read ({error}); compare it with README.md.") from None
+        raise KeysError(
+            f"The keys file {path} cannot be read ({error}); use one that `dragoman keys add NAME --file FILE` wrote."
+        ) from None
     if len({key.name for key in keys}) < len(keys):
         raise KeysError(f"The keys file {path} names a key twice; give each its own name.")
     return keys
@@ -93,6 +97,7 @@ class KeyRing:
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
+        self._seen = _signature(path)  # before reading: what changes meanwhile is a change
         self._keys = () if path is None else read_keys(path)
 
     @property
@@ -107,12 +112,28 @@ class KeyRing:
                 found = candidate
         return found
 
+    def changed(self) -> bool:
+        """Whether the file is another than the one last read, or tried; a cheap look, not at what it says."""
+        return _signature(self._path) != self._seen
+
     def reload(self) -> None:
         """Read the file again; a broken one leaves the keys as they were."""
         if self._path is None:
             return
+        self._seen = _signature(self._path)
         try:
             self._keys = read_keys(self._path)
             log.info("keys reloaded", extra={"keys": len(self._keys)})
         except KeysError as error:
             log.error(str(error))
+
+
+def _signature(path: Path | None) -> Signature:
+    """Of the file behind any links: Kubernetes replaces a link on the way to it, and leaves its own name alone."""
+    if path is None:
+        return None
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)

@@ -23,7 +23,7 @@ GOLDEN_SECONDS = 60.0
 PREFERRED_PIVOT = "en"
 
 Route = tuple[str, str, str | None]  # source, target, pivot
-Signature = tuple[tuple[str, int, int], ...]  # name, bytes and time of change of every file
+Signature = tuple[tuple[str, int, int, int], ...]  # name, bytes and times of change of every file
 
 
 class Encoder(Protocol):
@@ -199,10 +199,8 @@ class Catalog(Generic[T]):
     def _directories(self) -> list[Path]:
         found: list[Path] = []
         for root in self._roots:
-            if (root / MANIFEST).is_file():
-                found.append(root)
-            elif root.is_dir():
-                found += sorted(path for path in root.iterdir() if path.is_dir() and not path.name.startswith("."))
+            if root.is_dir():
+                found += directories_in(root)
             else:  # a volume that is away for a moment takes no bundle with it
                 found += sorted(path for path in self._slots if path == root or path.parent == root)
         return [path for path in found if path in self._slots or (path / MANIFEST).is_file()]
@@ -291,6 +289,14 @@ class Lease(Generic[T]):
         self._give_back(self.hops)
 
 
+def directories_in(root: Path) -> list[Path]:
+    """Where bundles may be: in the root, or it is one itself. A name that begins with a dot is left alone, so that a
+    bundle can be copied under it and renamed when it is whole."""
+    if (root / MANIFEST).is_file():
+        return [root]
+    return sorted(path for path in root.iterdir() if path.is_dir() and not path.name.startswith("."))
+
+
 def check_golden(bundle: Bundle, tokenizer: Encoder, engine: Engine) -> None:
     """Replay the bundle's own sentences: tokens exact, log-probabilities to 1e-3; raise BundleError otherwise."""
     goldens = read_golden(bundle)
@@ -366,4 +372,4 @@ def _signature(path: Path) -> Signature:
         files = [(file.name, file.stat()) for file in path.iterdir() if file.is_file()]
     except OSError:
         return ()  # changes under our feet: another look will follow
-    return tuple(sorted((name, stat.st_size, stat.st_mtime_ns) for name, stat in files))
+    return tuple(sorted((name, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns) for name, stat in files))

@@ -143,6 +143,9 @@ class FakeCatalog:
     def served(self) -> list[Any]:
         return []
 
+    def changed(self) -> bool:
+        return True
+
     def reload(self) -> ReloadReport:
         self.num_reloads += 1
         return ReloadReport()

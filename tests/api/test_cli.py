@@ -1,5 +1,7 @@
 """The command line."""
 
+import subprocess
+import sys
 from importlib.metadata import version
 from pathlib import Path
 
@@ -8,8 +10,24 @@ from typer.testing import CliRunner
 
 from service.api.keys import KeyRing
 from service.cli import cli
-from service.doctor import Finding, cpu, quota, runtime
+from service.doctor import Finding, bundles, cpu, quota, runtime
 from service.settings import Settings
+from tests.bundles.fakes import write_bundle
+
+ROOT = Path(__file__).parents[2]
+INTERRUPTED_IMPORT = """
+import os, signal, sys
+
+class Interruption:
+    def find_spec(self, name, path=None, target=None):
+        if name == sys.argv[1]:
+            os.kill(os.getpid(), signal.SIGINT)
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # the background of a shell ignores it, and hands that on
+sys.meta_path.insert(0, Interruption())
+from service.cli import main
+main()
+"""
 
 
 def run(*arguments: object) -> tuple[int, str, str]:
@@ -69,9 +87,27 @@ def test_a_setting_that_is_wrong_stops_the_start(monkeypatch: pytest.MonkeyPatch
     assert told.startswith("DRAGOMAN_MAX_ROWS: ")
 
 
+@pytest.mark.parametrize("module", ["typer", "service.cli_translate"])
+def test_an_interruption_during_the_start_ends_it_quietly(module: str) -> None:
+    """Who mistyped a command and presses Ctrl-C at once has done nothing that a traceback could explain."""
+    command = [sys.executable, "-c", INTERRUPTED_IMPORT, module]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "")
+
+
 def test_models_of_an_empty_directory_are_none(tmp_path: Path) -> None:
     """An empty table would look like a fault."""
     assert "No bundles here" in run("models", "--bundles", tmp_path)[1]
+
+
+def test_a_bundle_that_is_being_copied_is_nobodys_business(tmp_path: Path) -> None:
+    """A dot in front keeps it from the server; the doctor must not call bad what a server will not even try."""
+    write_bundle(tmp_path / "pt-en")
+    write_bundle(tmp_path / ".en-pt", pairs=[("en", "pt")])
+    assert [finding.what for finding in bundles(Settings(bundles=tmp_path))] == ["bundle pt-en"]
+    listed = run("models", "--bundles", tmp_path)[1]
+    assert "pt-en" in listed
+    assert "en-pt" not in listed
 
 
 def test_the_doctor_finds_what_int8_needs(tmp_path: Path) -> None:

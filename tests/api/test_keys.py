@@ -69,6 +69,14 @@ def test_a_broken_file_is_told_in_a_sentence(tmp_path: Path, content: str) -> No
         read_keys(path)
 
 
+def test_a_file_of_another_kind_is_answered_with_what_makes_one(tmp_path: Path) -> None:
+    """Nobody writes hashes by hand, so the file's format is nowhere to be read about."""
+    path = tmp_path / "notes.txt"
+    path.write_text("my keys")
+    with pytest.raises(KeysError, match="use one that `dragoman keys add NAME --file FILE` wrote"):
+        read_keys(path)
+
+
 def test_a_broken_file_leaves_the_keys_as_they_were(keys: Path) -> None:
     """A slip of the editor must not lock everybody out."""
     ring = KeyRing(keys)
@@ -215,3 +223,24 @@ async def test_probes_and_metrics_need_no_key(open_client: OpenClient, keys: Pat
     async with open_client(keys_file=keys) as client:
         paths = ("/healthz", "/readyz", "/v2/health/live", "/v2/health/ready", "/metrics", "/health")
         assert [(await client.get(path)).status_code for path in paths] == [200] * 6
+
+
+async def test_what_is_served_is_told_without_a_key(open_client: OpenClient, keys: Path) -> None:
+    """The README says which endpoints are open; who closes one, or opens one, changes it there."""
+    told = ("/v1/models", "/v1/languages", "/languages", "/frontend/settings", "/v2", "/v2/models/pt-en", "/docs")
+    async with open_client(keys_file=keys) as client:
+        assert [(await client.get(path)).status_code for path in told] == [200] * len(told)
+
+
+async def test_what_translates_needs_a_key(open_client: OpenClient, keys: Path) -> None:
+    """In every API; DeepL's wants one for its lists as well, as DeepL does."""
+    native, libre = {"text": "gato", "target": "en"}, {"q": "gato", "source": "pt", "target": "en"}
+    bodies = {
+        **dict.fromkeys(("/v1/translate", "/v1/translate/stream", "/v1/explain"), native),
+        **dict.fromkeys(("/translate", "/detect"), libre),
+        "/v2/translate": {"text": "gato", "target_lang": "EN-US"},
+    }
+    async with open_client(keys_file=keys) as client:
+        posted = [await client.post(path, json=body) for path, body in bodies.items()]
+        lists = [await client.get(path) for path in ("/v2/languages", "/v2/usage")]
+    assert [answer.status_code for answer in posted + lists] == [403] * 8

@@ -138,6 +138,23 @@ def test_a_half_copied_bundle_leaves_the_old_one_serving(tmp_path: Path) -> None
     catalog.close()
 
 
+def test_a_bundle_is_copied_under_a_name_with_a_dot_and_renamed(tmp_path: Path, events: CatalogEvents) -> None:
+    """What is only half there would be refused, and counted, and somebody would get an alert for it."""
+    write_bundle(tmp_path / "pt-en")
+    write_bundle(tmp_path / ".pt-en-2", version="2", name="pt-en")
+    (tmp_path / ".pt-en-2" / WEIGHTS).unlink()
+    catalog = open_catalog(tmp_path, events=events)
+    assert catalog.reload().failed == ()
+    write_bundle(tmp_path / ".pt-en-2", version="2", name="pt-en")
+    (tmp_path / ".pt-en-2").rename(tmp_path / "pt-en-2")
+    assert catalog.reload().loaded == ("pt-en 2",)
+    (tmp_path / "pt-en").rename(tmp_path / ".pt-en")
+    assert catalog.reload().unloaded == ("pt-en 1",)
+    assert [bundle.version for bundle in catalog.bundles()] == ["2"]
+    assert events.events == [("loaded", "pt-en 1"), ("loaded", "pt-en 2"), ("unloaded", "pt-en 1")]
+    catalog.close()
+
+
 def test_an_old_engine_finishes_what_a_lease_has_begun(tmp_path: Path, engines: FakeEngines) -> None:
     """A request that began before the reload is answered by the bundle it began with."""
     write_bundle(tmp_path / "pt-en")

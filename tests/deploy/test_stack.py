@@ -32,6 +32,9 @@ def test_every_panel_rule_and_alert_has_data_under_load(tmp_path: Path) -> None:
 
 
 class NoBundles:
+    def changed(self) -> bool:
+        return False
+
     def reload(self) -> ReloadReport:
         return ReloadReport()
 
@@ -52,7 +55,7 @@ async def test_keys_of_a_secret_rotate_without_a_restart(tmp_path: Path) -> None
     write_secret(tmp_path, "1", json.dumps(old))
     keys, reloaded = KeyRing(tmp_path / "keys.json"), asyncio.Event()
     reloader = Reloader(NoBundles(), keys, published=reloaded.set)
-    tasks = [asyncio.create_task(work) for work in (reloader.run(), reloader.watch(tmp_path, recursive=False))]
+    tasks = [asyncio.create_task(work) for work in (reloader.run(), reloader.watch_keys(tmp_path / "keys.json"))]
     try:
         async with asyncio.timeout(30):
             for attempt in range(100):  # the watch may begin after the first changes
