@@ -39,7 +39,7 @@ def test_an_exported_bundle_writes_only_these(tiny_saved: SavedModel, few_senten
     bundle = export_tiny(tiny_saved, tmp_path / "out", "int8", few_sentences, target_texts=(target,), max_loss=100.0)
     allowed = output_ids(tiny_saved.tokenizer, TARGETS)
     assert all(set(golden.target_ids) <= set(allowed.tolist()) for golden in read_golden(bundle))
-    runner = OrtRunner(OrtSessions(bundle), 64)
+    runner = OrtRunner(OrtSessions(bundle), 128)
     runner.add([[50, 60, 3]], [0])
     found = runner.step(np.array([2]), len(allowed) // 4, np.array([EOS_ID]))
     assert set(found.ids[0].tolist()) <= set(allowed.tolist())
