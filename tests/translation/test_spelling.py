@@ -13,10 +13,10 @@ from service.bundles.catalog import Hop, Served
 from service.bundles.manifest import Pair, read_bundle
 from service.cli_translate import open_catalog
 from service.translation.cache import SegmentCache
+from service.translation.capitals import is_shouted
 from service.translation.contract import TranslationLimits
 from service.translation.glossary import NO_GLOSSARY, Glossary
 from service.translation.language import Detector
-from service.translation.capitals import is_shouted
 from service.translation.plan import Planner, Unit
 from service.translation.spelling import as_written_today
 from service.translation.tokenizer import MarianTokenizer, Tokenizer, load_tokenizer
