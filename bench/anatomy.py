@@ -37,23 +37,32 @@ NOTES = [
     "CTranslate2 reads the same weights. Only fewer steps would do, several tokens verified in one; the drafts that "
     "were tried are right too seldom for what their rows cost (bench/LOG.md).",
     "**Served, to double the rate:** the event loop's part is HTTP, JSON, splitting, metrics and the log, in Python, "
-    "and no decoder makes it smaller: it would take another process or another language. In the decoding thread a lone "
-    "sentence's encoder run is the largest part. Sentences that come one by one are encoded one by one; packing them "
-    "would save a sixth of that, for the wait until there are some to pack (bench/LOG.md).",
+    "and no decoder makes it smaller: it would take another process or another language. In the decoding thread a "
+    "lone sentence's encoder run is the largest part. Sentences that come one by one are encoded one by one; packing "
+    "them would save a sixth of that on AVX2, nothing on Zen 4 (bench/LOG.md).",
+    "**Served, to cut the p99 to a third:** near the end of what the core can do, lines join one by one, so that "
+    "nearly every step has an encoder run before it and none is part of a stride. Whole batches, which pay for "
+    "neither, had 41 ms where joining had 62 (Zen 4, two rounds of a quick run). Lines would have to join together "
+    "while a queue stands, and at once while none does; the one way that was tried was no better (bench/LOG.md).",
     "**Hugging Face, to reach ten times:** its generate computes in fp32, at the best batch of those tried, and on a "
     "CPU without VNNI integer products are only about twice as fast as float ones (The machine's limit). Whole files "
     "has the ceiling: a sentence's products alone, all at the integer peak, would not be ten times as fast.",
     "**Beam 4, to win more than a tenth:** of a file on one core, 256 rows, the runtime's steps take 69 %, the "
-    "encoder 19, Python 12, most of it choosing and moving rows (1,000 sentences, AVX2). The choice would have "
-    "to move into the graph.",
+    "encoder 19, Python 12, most of it choosing and moving rows (1,000 sentences, AVX2); on Zen 4 67, 18 and 15. The "
+    "choice would have to move into the graph. A third of a step is attention, twice of what it is when caches are "
+    "near: four beams have four copies of one source's keys, and no operator of the runtime looks them up instead.",
     "**Greedy files, to win a third:** of the usual file the encoder takes 46 %, the steps 44, Python 10 (800 "
-    "sentences, 64 rows, AVX2); of the random base's 31, 66 and 3, and two thirds of its steps are products, a quarter "
-    "attention. Encoder and products are near the integer peak, so what is left is attention over float caches and "
-    "Python. Runs of one day differ by a tenth and more on shared machines.",
+    "sentences, 64 rows, AVX2); of the random base's 31, 66 and 3, and two thirds of its steps are products, a "
+    "quarter attention. Encoder and products are near the integer peak, so what is left is attention over float "
+    "caches and Python. Runs of one day differ by a tenth and more on shared machines.",
+    "**Long sentences, to win a fifth:** of such a file on Zen 4, 32 rows, the steps take 53 %, the encoder 40, "
+    "Python 7. Caches that are not near are read at a third of the memory's speed, because a head's keys are short "
+    "and gaps follow (bench/LOG.md): the batch is bounded by tokens for that. An operator that reads caches without "
+    "gaps would do more.",
     "**Decoder, to pass 60 % of the integer peak at 64 rows:** its products alone are at 82 to 99 % of it on AVX2, at "
     "71 to 99 % with VNNI; a quarter to a third of the step is attention over float caches; rounding, norms and the "
-    "choice of tokens are a fifth (The machine's limit). Attention would have to read caches of 8 bits faster than the "
-    "runtime does for short sentences (bench/LOG.md).",
+    "choice of tokens are a fifth (The machine's limit). Attention would have to read caches of 8 bits faster than "
+    "the runtime does for short sentences (bench/LOG.md).",
 ]
 
 
