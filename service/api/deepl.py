@@ -19,6 +19,7 @@ Errors are `{"message": str, "detail": str}`: the client joins both to a string.
 503, so 422 becomes 400 and an exhausted quota 456.
 """
 
+import bisect
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -38,6 +39,7 @@ from service.errors import BadRequest, DragomanError, InvalidRequest, QuotaExcee
 from service.translation.contract import AUTO, Translation, TranslationOptions
 
 TAG_NAME = re.compile(r"[A-Za-z_][\w:.-]{0,63}")
+CLOSING_TAG = re.compile(rf"</({TAG_NAME.pattern})\s*+>")
 OPENING_TAG = re.compile(rf"<({TAG_NAME.pattern})(?:\s[^<>]*+)?>")
 QUOTA_STATUS = 456  # DeepL's own
 UNLIMITED = 1_000_000_000_000  # what DeepL answers for accounts without a limit
@@ -191,19 +193,20 @@ def _ignored_elements(fields: Fields, texts: list[str]) -> dict[str, str]:
 
 
 def _elements(text: str, names: frozenset[str]) -> Iterator[str]:
-    """Those of these names, from their first tag to the next that closes it; each character is looked at once."""
-    unclosed: set[str] = set()
+    """Those of these names, from their first tag to the next that closes it.
+
+    All that close are found at once: looked for one by one, those that nobody closes would take the whole text each.
+    """
+    ends: dict[str, list[int]] = {}
+    for closing in CLOSING_TAG.finditer(text):
+        ends.setdefault(closing.group(1), []).append(closing.end())
     position = 0
     while opening := OPENING_TAG.search(text, position):
-        name, position = opening.group(1), opening.end()
-        if name not in names or name in unclosed:
-            continue
-        closing = re.compile(rf"</{re.escape(name)}\s*+>").search(text, position)
-        if closing is None:
-            unclosed.add(name)
-            continue
-        position = closing.end()
-        yield text[opening.start() : position]
+        position = opening.end()
+        of_name = ends.get(opening.group(1), []) if opening.group(1) in names else []
+        if (following := bisect.bisect_right(of_name, position)) < len(of_name):
+            position = of_name[following]
+            yield text[opening.start() : position]
 
 
 def _translation_json(text: str, translation: Translation) -> dict[str, Any]:

@@ -21,7 +21,7 @@ def is_shouted(chunks: Sequence[Chunk]) -> bool:
     text = " ".join([chunk for chunk in chunks if isinstance(chunk, str)])
     if not text.isupper() or len(text.lower().encode()) != len(text.encode()):  # elsewhere lengths were judged by it
         return False
-    longest = max(map(len, words := re.findall(r"[^\W\d_]+", text)))
+    longest = max(map(len, words := re.findall(r"[^\W\d_]+", text)), default=0)  # Ⓐ is a capital, and no letter
     return longest >= (_FEWEST_LETTERS if len(words) > 1 else _FEWEST_LETTERS_ALONE)
 
 

@@ -225,14 +225,8 @@ class _Edges:
             return start, end
         (first, name), (last, last_name) = self._left[0], self._left[-1]
         begins, ends = first.start == start, last.end == end
-        if (
-            begins
-            and ends
-            and first is not last
-            and name is not None
-            and name == last_name
-            and self._of_name[name] == 2
-        ):
+        partners = first is not last and name is not None and name == last_name and self._of_name[name] == 2
+        if begins and ends and partners:
             self._drop(first=True)
             self._drop(first=False)
             return first.end, last.start

@@ -24,6 +24,7 @@ NAME = Span(0, 6, "{nome}", SpanKind.VARIABLE)
         ("Ele disse NÃO.", False),
         ("gato", False),
         ("1234", False),
+        ("Ⓐ Ⓑ", False),
         ("", False),
         ("ȺȺȺȺ ȺȺȺȺ", False),  # small letters that take more bytes: how long a text is was judged by its own
     ],
