@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 from service.bundles.manifest import Bundle
 
-_GREEDY = 192, 1536  # rows, and source tokens of all of them: fewer rows where sentences are long
+_GREEDY = 128, 1024  # rows, and source tokens of all of them: fewer rows where sentences are long
 _GREEDY_OF_LARGE = 64, math.inf  # its weights are read anew at every step, which few rows do not pay for
-_BEAM = 256, math.inf  # on few beams Python spends nearly as long as on many
+_BEAM = 192, 1536  # on few beams Python spends nearly as long as on many
 _LARGE = 16_384  # bytes that a row's caches grow by with a token
 
 

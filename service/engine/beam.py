@@ -46,7 +46,7 @@ def branch_full(beams: Sequence[list[int]], sums: Sums, ids: Ints, log_probs: Fl
     firsts = np.arange(0, num_beams * width, width)[:, None]  # where each beam's rows begin, [beams, 1]
     every = (sums.take(rows)[:, :, None] + log_probs.take(rows, 0)).reshape(num_beams, -1)  # [beams, width * k]
     order = np.argsort(-every, axis=1, kind="stable")[:, : 2 * width]  # [beams, 2 width], best first
-    totals = np.take_along_axis(every, order, 1)
+    totals = every.take(k * firsts + order)
     if order.shape[1] < 2 * width or totals[:, -1].min() == -np.inf:
         return None
     parents, ranks = np.divmod(order, k)

@@ -356,11 +356,12 @@ class Search:
 
     def _end_beams(self) -> list[Outcome]:
         beams = [decoding for group in self._beams.values() for decoding in group]
-        return [self._leave(decoding) for decoding in beams if not decoding.rows or self._may_stop(decoding)]
+        # Few of them in any step, so who is not even asked is told apart here.
+        ripe = [each for each in beams if each.num_finished >= each.width or not each.rows]
+        return [self._leave(decoding) for decoding in ripe if not decoding.rows or self._may_stop(decoding)]
 
     def _may_stop(self, decoding: Decoding) -> bool:
-        if decoding.num_finished < decoding.width:
-            return False
+        """Whether a beam with as many hypotheses as it is wide needs no more of them."""
         if self.rules.stop_rule == "count":
             return True
         scores = sorted((ended.hypothesis.score for ended in decoding.ended if ended.finished), reverse=True)
