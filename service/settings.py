@@ -49,7 +49,7 @@ class Settings(BaseSettings):
     max_queued_tokens: int = Field(32_768, ge=1, description="Source tokens that may wait; beyond it the answer is 429")
     encode_budget_tokens: int = Field(256, ge=1, description="Source tokens encoded at most between two decoder steps")
     step_budget_ms: float = Field(
-        0.5, gt=0, description="Step time beyond which a long document's rows pause while shorter requests run"
+        0.15, gt=0, description="Step time beyond which a long document's rows pause while shorter requests run"
     )
 
     continuous: bool = Field(

@@ -34,7 +34,7 @@ class EngineSettings:
 
     max_queued_tokens: int = 32_768
     encode_budget_tokens: int = 256  # source tokens encoded between two steps
-    step_budget_seconds: float = 0.0005  # bulk rows beyond this pause while others run, but for a bite of them
+    step_budget_seconds: float = 0.00015  # bulk rows beyond this pause while others run, but for a bite of them
     bulk_tokens: int = 512  # a request with more source tokens under way is bulk
     interactive_share: float = 0.125  # of the rows, never given to bulk requests
     max_batch_tokens: float = math.inf  # source tokens of all rows of a batch: their caches may outgrow the processor's
