@@ -1,7 +1,8 @@
-"""Which language is a text in? Asked only about the languages that are served; the only file that knows py3langid.
+"""Which of the languages served is a text in, and is it in any of them? The only file that knows py3langid.
 
 The model is read when somebody asks for the first time: most requests name their language, and it takes a second and
-some 60 MB. Of the model's 140 languages only those served are kept.
+some 60 MB. Of the model's 140 languages those served are kept, and some that people are most likely to send all the
+same: a confidence that knows only what is served would take Spanish for Portuguese, and be sure of it.
 """
 
 import threading
@@ -13,6 +14,8 @@ from service.translation.contract import Detection
 from service.translation.patterns import pattern_spans, without_overlaps
 
 _MAX_CHARACTERS = 4000  # more text makes no answer surer
+# Much written, and told apart from those served; a language costs 0.2 MB.
+_OTHERS = frozenset({"ar", "ca", "de", "en", "es", "fr", "hi", "it", "ja", "ko", "nl", "pl", "pt", "ru", "tr", "zh"})
 
 
 class Detector:
@@ -28,7 +31,8 @@ class Detector:
         return self._identifier is not None
 
     def detect(self, text: str, languages: Iterable[str]) -> list[Detection]:
-        """`languages`, the most likely first; confidences are even where the text says nothing."""
+        """`languages`, the most likely first. Their confidences are even where the text says nothing, and do not add up
+        to one where it may be in another language."""
         candidates = sorted(set(languages))
         ranking = self._rank(_prose(text[:_MAX_CHARACTERS]), frozenset(map(_base, candidates)))
         if not ranking:
@@ -50,7 +54,8 @@ class Detector:
 
 def _load(languages: frozenset[str]) -> LanguageIdentifier:
     identifier = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
-    identifier.set_languages(sorted(languages & set(identifier.labels)))
+    known = languages & set(identifier.labels)
+    identifier.set_languages(sorted(known | _OTHERS if known else ()))
     # The identifier keeps its whole table to choose other languages from; we would read the file again.
     identifier._full_model = (identifier.nb_ptc, identifier.nb_pc, identifier.nb_classes)
     return identifier

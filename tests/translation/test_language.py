@@ -1,4 +1,4 @@
-"""Detection answers within the languages served, and is modest where a text says little."""
+"""Detection answers within the languages served, and is modest where a text says little or is in none of them."""
 
 import pytest
 
@@ -33,7 +33,22 @@ def test_only_served_languages_are_answered(detector: Detector) -> None:
     """Spanish is not served here: the nearest that is."""
     detections = detector.detect("¿Dónde está la biblioteca?", ["pt", "en"])
     assert [detection.language for detection in detections] == ["pt", "en"]
-    assert sum(detection.confidence for detection in detections) == pytest.approx(1)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "¿Dónde está la biblioteca?",
+        "Wo ist hier der Bahnhof?",
+        "Je voudrais un café.",
+        "Где здесь вокзал?",
+        "図書館はどこですか",
+        "مرحبا كيف حالك اليوم",
+    ],
+)
+def test_a_language_that_is_not_served_is_taken_for_none_that_is(detector: Detector, text: str) -> None:
+    """The nearest is answered, as a caller asked, but nobody is told that it is sure."""
+    assert sum(detection.confidence for detection in detector.detect(text, ["pt", "en"])) < 0.1
 
 
 @pytest.mark.parametrize("text", ["", "   ", "12345", "😀", "https://example.com"])
