@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 from weakref import WeakValueDictionary
 
 from service.bundles.catalog import Catalog, ReloadReport, Route, Served
-from service.bundles.manifest import EXPLAIN, Bundle
+from service.bundles.manifest import Bundle
 from service.cgroup import available_cpus
-from service.engine.explainer import Explainer
+from service.engine.explainer import Explainer, explainer_of
 from service.engine.job import DecodingRules
 from service.engine.loop import Engine
 from service.engine.scheduler import EngineSettings
@@ -23,6 +23,7 @@ from service.metrics import Metrics
 from service.settings import Settings
 from service.translation.contract import TranslationLimits
 from service.translation.explain import Explanations
+from service.translation.explainers import Explainers
 from service.translation.translator import Translator
 
 if TYPE_CHECKING:
@@ -88,13 +89,7 @@ class OpenSessions:
         return [OrtRunner(sessions, settings.max_rows) for _ in range(num_loops(settings))]
 
     def explainer(self, served: Served[Any]) -> Explainer:
-        from service.engine.runner import OrtRunner
-
-        sessions = self.of(served.bundle)
-        # Nothing here may hold `served`: the explainer is to go when it goes.
-        return Explainer(
-            sessions.load(EXPLAIN), lambda rows: OrtRunner(sessions, rows), DecodingRules.of(served.bundle)
-        )
+        return explainer_of(self.of(served.bundle))
 
 
 def build_parts(
@@ -125,8 +120,9 @@ def build_parts(
         default_timeout_seconds=settings.timeout_seconds,
     )
     cache = SegmentCache(settings.cache_bytes, clock, settings.single_flight, metrics.cache_looked_up)
-    translator = Translator(catalog, Detector(), cache, limits, clock)
-    return Parts(catalog, translator, Explanations(translator, sessions.explainer, settings.timeout_seconds, clock))
+    explainers = Explainers(sessions.explainer)
+    translator = Translator(catalog, Detector(), cache, limits, clock, explainers.attention)
+    return Parts(catalog, translator, Explanations(translator, explainers, settings.timeout_seconds, clock))
 
 
 def _open_engine(

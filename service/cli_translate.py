@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from service.bundles.catalog import Catalog, Route
+    from service.bundles.catalog import Catalog, Route, Served
     from service.bundles.manifest import Bundle
+    from service.engine.explainer import Explainer
     from service.engine.loop import Engine
     from service.lines import LineFormat, LineReport
     from service.translation.contract import Translation, TranslationOptions
@@ -128,13 +129,15 @@ async def translate_descriptor(
     from service.lines import translate_lines
     from service.translation.cache import SegmentCache
     from service.translation.contract import TranslationLimits
+    from service.translation.explainers import Explainers
     from service.translation.language import Detector
     from service.translation.translator import Translator
 
     # Lines that are equal are decoded once, as on the server.
     cache = SegmentCache(_CACHE_BYTES, time.monotonic)
     limits = TranslationLimits(max_texts=sys.maxsize, max_characters=sys.maxsize, max_beam_size=MAX_BEAM)
-    translator = Translator(catalog, Detector(), cache, limits)
+    explainers = Explainers(_open_explainer)
+    translator = Translator(catalog, Detector(), cache, limits, ask_attention=explainers.attention)
 
     async def translate_some(lines: Sequence[str]) -> "Sequence[Translation]":
         result = await translator.translate(lines, source, target, options)
@@ -209,6 +212,14 @@ def _open_engine(bundle: "Bundle", num_threads: int, beam_size: int | None) -> "
     # Nobody else is here: no rows are kept free, and what is read is bounded by the windows.
     settings = EngineSettings(max_queued_tokens=sys.maxsize, interactive_share=0.0, max_batch_tokens=batch.tokens)
     return Engine(runners, DecodingRules.of(bundle), settings)
+
+
+def _open_explainer(served: "Served[Tokenizer]") -> "Explainer":
+    """For lines with tags, of which most files have none: graphs of its own, opened when one comes."""
+    from service.engine.explainer import explainer_of
+    from service.engine.sessions import OrtSessions
+
+    return explainer_of(OrtSessions(served.bundle, threads=1))
 
 
 class LineReader:

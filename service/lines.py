@@ -15,7 +15,7 @@ from service.translation.variants import variants
 
 Translate = Callable[[Sequence[str]], Awaitable[Sequence[Translation]]]
 
-_LOSSES = (SegmentWarning.PLACEHOLDER_LOST, SegmentWarning.EMPTY_TRANSLATION)
+_LOSSES = (SegmentWarning.PLACEHOLDER_LOST, SegmentWarning.EMPTY_TRANSLATION, SegmentWarning.NUMBER_CHANGED)
 _CHUNK_LINES = 256  # translated as one request
 _CHUNKS_UNDER_WAY = 3  # enough to keep the batch full while one ends; more would only wait, and mix lengths
 

@@ -70,7 +70,8 @@ class Fields:
         if isinstance(given.get("glossary"), str):
             given["glossary"] = parse_json(given["glossary"].encode(), "glossary")
         try:
-            return Options(**{**given, **fixed}).options()
+            # Neither API's answer can say that a translation is only a part of one.
+            return Options(**{**given, **fixed}).options()._replace(whole=True)
         except ValidationError as error:
             problem = error.errors(include_url=False, include_input=False, include_context=False)[0]
             name = str(problem["loc"][0]) if problem["loc"] else "the options"
@@ -93,7 +94,9 @@ async def read_fields(request: Request) -> Fields:
 def parse_json(data: bytes, what: str) -> Any:
     try:
         return orjson.loads(data)
-    except orjson.JSONDecodeError:
+    except orjson.JSONDecodeError as error:
+        if "surrogate" in str(error):
+            raise BadRequest(f"The {what} has half of a surrogate pair, which is no character.") from None
         raise BadRequest(f"The {what} is not JSON.") from None
 
 

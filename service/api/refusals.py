@@ -136,6 +136,9 @@ def _sentence(problem: Mapping[str, Any]) -> str:
     if name == "text" and problem["type"] not in ("missing", "too_short", "too_long"):
         several = len(problem["loc"]) > 2  # behind the field's name: which member of the union complains
         return "text must be a string" + " or a list of strings" * several
+    if name in ("source", "target") and problem["type"] != "missing":
+        either = ", or auto" if name == "source" else ""
+        return f"{name} must be a language code such as pt or pt-BR{either}; /v1/languages lists those that are served"
     if problem["type"] in ("value_error", "assertion_error"):
         return str(problem["msg"]).removeprefix("Value error, ")
     return f"{name}: {str(problem['msg'])[0].lower()}{str(problem['msg'])[1:]}"

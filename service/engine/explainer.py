@@ -9,16 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from service.bundles.manifest import EXPLAIN
 from service.engine.job import DecodingOptions, DecodingRules, Hypothesis, Job
 from service.engine.loop import Engine
 from service.engine.rows import Ints
 from service.engine.seams import Runner, stride_by_steps
 from service.engine.search import Candidates, Stretch
+
+if TYPE_CHECKING:
+    from service.engine.sessions import OrtSessions
 
 Array = npt.NDArray[Any]
 Prefix = tuple[int, ...]  # target tokens from the first on, without bos
@@ -82,6 +86,13 @@ class Explainer:
         for rank, hypothesis in enumerate(result.hypotheses):
             tree.end(rank, hypothesis, self._rules.eos_id)
         return BeamTree(tuple(tree.nodes), result.hypotheses, len(recorder.steps))
+
+
+def explainer_of(sessions: OrtSessions) -> Explainer:
+    """Over a bundle's graphs. Nothing of it may hold who serves the bundle: it is to go when that goes."""
+    from service.engine.runner import OrtRunner
+
+    return Explainer(sessions.load(EXPLAIN), lambda rows: OrtRunner(sessions, rows), DecodingRules.of(sessions.bundle))
 
 
 class _Seen(NamedTuple):

@@ -39,6 +39,7 @@ class TranslationOptions(NamedTuple):
     strict: bool = False
     timeout_seconds: float | None = None
     split_sentences: bool = True  # line breaks always separate segments: no model carries them
+    whole: bool = False  # for a caller who cannot be told that time ran out in mid-translation: refuse
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,8 @@
 """Units -> translations, for one request: board, wait, read, and try again in pieces what lost a placeholder.
 
+A sentence with tags is decoded without them where the model can be asked where its words went (`tag_places.py`): it
+reads better so, and no tag is lost. Elsewhere tags travel as placeholders like all else.
+
 Knows engines only through the cache, and maps their refusals to ours. Which units there are is decided by `plan.py`;
 what becomes of the translations, by `translator.py`.
 """
@@ -7,11 +10,12 @@ what becomes of the translations, by `translator.py`.
 import asyncio
 import functools
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from service import errors
+from service.bundles.catalog import Served
 from service.engine.job import (
     DecodingOptions,
     DecodingResult,
@@ -27,6 +31,11 @@ from service.translation.cache import Order, SegmentCache, SegmentKey, Ticket
 from service.translation.contract import NO_TIME, Alternative, SegmentWarning, Timings, TokenLogProb, TranslationOptions
 from service.translation.placeholders import Chunk, plain_text
 from service.translation.plan import Literal, Plan, Planner, Unit
+from service.translation.tag_places import Floats, Reach, is_tag, place_tags
+from service.translation.tokenizer import Tokenizer
+
+# Of a bundle's translation, given as the ids of source and target: [target tokens, source tokens], or nothing.
+AskAttention = Callable[[Served[Tokenizer], Sequence[int], Sequence[int]], Awaitable[Floats | None]]
 
 # How bad an ending is, when several units make one segment.
 _BY_SEVERITY = (
@@ -78,6 +87,7 @@ class Errand:
     planner: Planner
     unit: Unit
     order: Order
+    tagged: Unit | None = None  # the unit is this one without its tags
     ticket: Ticket | None = None
 
 
@@ -95,7 +105,9 @@ class RequestDecoder:
         options: TranslationOptions,
         tenant: str,
         deadline_at: float | None,
+        ask_attention: AskAttention | None = None,
     ) -> None:
+        self._ask_attention = ask_attention
         self._cache, self._clock, self._options, self._tenant = cache, clock, options, tenant
         self._deadline_at = deadline_at
         self._request = object()  # one fair share for all of the request's units
@@ -115,15 +127,24 @@ class RequestDecoder:
 
     def errands(self, planner: Planner, plan: Plan, style: Style) -> list[Errand]:
         """One for each unit; a forced prefix begins the first."""
-        units = [part for part in plan if isinstance(part, Unit)]
+        units = _units(plan)
         return [self._errand(planner, unit, style, None if i else style.prefix) for i, unit in enumerate(units)]
 
-    def _errand(self, planner: Planner, unit: Unit, style: Style, prefix: str | None) -> Errand:
-        prefix_ids = planner.target_prefix_ids(prefix, unit) if prefix else ()
+    def _errand(
+        self, planner: Planner, unit: Unit, style: Style, prefix: str | None, with_tags: bool = False
+    ) -> Errand:
+        bare = None if with_tags or _quotes_tag(prefix, unit) else self._without_tags(planner, unit)
+        decoded = bare or unit
+        prefix_ids = planner.target_prefix_ids(prefix, decoded) if prefix else ()
         beam_size = beam_size_of(self._options, planner)
-        options = self._decoding_options(beam_size, bool(unit.spans), style.final, prefix_ids)
-        key = SegmentKey(planner.hop.served.identity, unit.source_ids, options, self._tenant)
-        return Errand(planner, unit, Order(key, self._request, self.num_tokens, self._deadline_at, style.on_token))
+        options = self._decoding_options(beam_size, bool(decoded.spans), style.final, prefix_ids)
+        key = SegmentKey(planner.hop.served.identity, decoded.source_ids, options, self._tenant)
+        order = Order(key, self._request, self.num_tokens, self._deadline_at, style.on_token)
+        return Errand(planner, decoded, order, unit if bare else None)
+
+    def _without_tags(self, planner: Planner, unit: Unit) -> Unit | None:
+        may_ask = self._ask_attention is not None and bool(unit.spans) and planner.can_explain
+        return planner.without_tags(unit) if may_ask else None
 
     def _decoding_options(
         self, beam_size: int, has_spans: bool, final: bool, prefix_ids: tuple[int, ...]
@@ -165,7 +186,10 @@ class RequestDecoder:
         while True:
             try:
                 self.board(errands)
-                return self.watch_deadline()
+                self.watch_deadline()
+                if self._deadline_at is not None and self._clock() >= self._deadline_at:
+                    self._expire()  # its timer has rung before this was boarded
+                return
             except errors.QueueFull as error:
                 pause = min(error.retry_after_seconds or _PATIENCE_SECONDS, _PATIENCE_SECONDS)
                 if self._deadline_at is not None and self._clock() + pause >= self._deadline_at:
@@ -199,36 +223,61 @@ class RequestDecoder:
         return await self.collect(plan, errands, style)
 
     async def _fetch(self, errand: Errand, style: Style) -> Outcome:
+        result = await self._result(errand)
+        found = [_Found(each, *errand.planner.read(errand.unit, each.ids)) for each in result.hypotheses]
+        if errand.unit.shouted and style.prefix is not None:
+            found = [each._replace(chunks=_beginning(style.prefix, each.chunks)) for each in found]
+        if errand.tagged is not None:
+            found = [await self._with_tags(errand, errand.tagged, each) for each in found]
+        outcome = self._read(errand, result, found, style)
+        if SegmentWarning.PLACEHOLDER_LOST not in outcome.warnings or outcome.finish_reason is FinishReason.DEADLINE:
+            return outcome
+        return await self._retry(errand, replace(style, on_token=None), outcome)
+
+    async def _with_tags(self, errand: Errand, tagged: Unit, found: "_Found") -> "_Found":
+        """A translation made without tags, with them; it has lost them where nobody knows where they go."""
+        assert self._ask_attention is not None
+        planner, bare, ids = errand.planner, errand.unit, found.hypothesis.ids
+        attention = await self._ask_attention(planner.hop.served, bare.source_ids, ids) if found.kept else None
+        if attention is None:
+            return found._replace(kept=False)
+        reach = Reach(planner.reach(bare, bare.source_ids), planner.reach(bare, ids))
+        chunks = place_tags(tagged.chunks, found.chunks, reach, attention)
+        return found._replace(kept=False) if chunks is None else found._replace(chunks=chunks)
+
+    async def _result(self, errand: Errand) -> DecodingResult:
         assert errand.ticket is not None
         try:
-            result = await arrival(errand.ticket.future)
+            return await arrival(errand.ticket.future)
         except (QueueFull, JobRejected, EngineStopped, EngineFailure) as error:
             raise refusal(error) from error
         finally:
             self._waiting.discard(errand.ticket)
-        outcome = self._read(errand, result, style)
-        if SegmentWarning.PLACEHOLDER_LOST not in outcome.warnings or outcome.finish_reason is FinishReason.DEADLINE:
-            return outcome
-        return await self._retry(errand, style, outcome)
 
     async def _retry(self, errand: Errand, style: Style, lost: Outcome) -> Outcome:
-        """Once more in pieces, between which the spans stand as they are."""
-        work = functools.partial(errand.planner.pieces, errand.unit.chunks)
-        # Of a long text a thousand segments may be tried again at one time: nobody else is to wait for that.
-        plan = await asyncio.to_thread(work) if self.num_tokens > _INLINE_TOKENS else work()
-        style = replace(style, on_token=None, prefix=_before_spans(style.prefix, errand.unit))
-        retried = await self.follow(errand.planner, plan, style)
+        if errand.tagged is not None:  # once more, with placeholders for its tags
+            again = self._errand(errand.planner, errand.tagged, style, style.prefix, with_tags=True)
+            await self._board_patiently([again])
+            return await self._fetch(again, style)
+        retried = await self._in_pieces(errand, style)
         warnings = (*retried.warnings, SegmentWarning.PLACEHOLDER_RETRIED)
         if style.final and self._options.n_best > 1:
             warnings += (SegmentWarning.ALTERNATIVES_DROPPED,)
         return retried._replace(warnings=warnings, timings=_in_turn(lost.timings, retried.timings))
 
-    def _read(self, errand: Errand, result: DecodingResult, style: Style) -> Outcome:
+    async def _in_pieces(self, errand: Errand, style: Style) -> Outcome:
+        """Once more in pieces, between which the spans stand as they are."""
+        work = functools.partial(errand.planner.pieces, errand.unit.chunks)
+        # Of a long text a thousand segments may be tried again at one time: nobody else is to wait for that.
+        plan = await asyncio.to_thread(work) if self.num_tokens > _INLINE_TOKENS else work()
+        style = replace(style, prefix=_before_spans(style.prefix, errand.unit))
+        return await self.follow(errand.planner, plan, style)
+
+    def _read(self, errand: Errand, result: DecodingResult, found: Sequence["_Found"], style: Style) -> Outcome:
         timings = Timings(result.queue_seconds, result.encode_seconds, result.decode_seconds)
-        if not result.hypotheses:
-            lost = (SegmentWarning.PLACEHOLDER_LOST,) if errand.unit.spans else ()
+        if not found:
+            lost = (SegmentWarning.PLACEHOLDER_LOST,) if errand.unit.spans or errand.tagged else ()
             return Outcome((), finish_reason=result.finish_reason, warnings=lost, timings=timings)
-        found = [_Found(each, *errand.planner.read(errand.unit, each.ids)) for each in result.hypotheses]
         best = found[0] if found[0].kept else next((each for each in found if each.kept), found[0])
         reason = result.finish_reason
         if best is not found[0] and reason is FinishReason.EOS and not best.ended:
@@ -267,6 +316,18 @@ def _warnings(kept: bool, enough: bool) -> Iterator[SegmentWarning]:
         yield SegmentWarning.ALTERNATIVES_DROPPED
 
 
+def _beginning(prefix: str, chunks: tuple[Chunk, ...]) -> tuple[Chunk, ...]:
+    """What was forced, as it was given, where all has been written in capitals."""
+    first = chunks[0] if chunks else ""
+    if not isinstance(first, str) or first[: len(prefix)].casefold() != prefix.casefold():
+        return chunks
+    return (prefix + first[len(prefix) :], *chunks[1:])
+
+
+def _quotes_tag(prefix: str | None, unit: Unit) -> bool:
+    return prefix is not None and any(is_tag(span) and span.text in prefix for span in unit.spans)
+
+
 def _before_spans(prefix: str | None, unit: Unit) -> str | None:
     """What of a prefix goes to a first piece: the text up to a span that it quotes, which stands there by itself."""
     ends = [prefix.index(span.text) for span in unit.spans if span.text in prefix] if prefix else []
@@ -290,6 +351,7 @@ def _assembled(plan: Plan, outcomes: Sequence[Outcome]) -> Outcome:
     """Units beside each other, with the literals between them."""
     if len(plan) == len(outcomes) == 1:
         return outcomes[0]
+    outcomes = [_kept_if_empty(outcome, unit) for outcome, unit in zip(outcomes, _units(plan), strict=True)]
     rest = iter(outcomes)
     chunks = [(part.chunk,) if isinstance(part, Literal) else next(rest).chunks for part in plan]
     num_tokens = sum(outcome.num_tokens for outcome in outcomes)
@@ -306,6 +368,17 @@ def _assembled(plan: Plan, outcomes: Sequence[Outcome]) -> Outcome:
         tuple(itertools.chain.from_iterable(outcome.log_probs for outcome in outcomes)),
         longest(outcome.timings for outcome in outcomes),
     )
+
+
+def _units(plan: Plan) -> list[Unit]:
+    return [part for part in plan if isinstance(part, Unit)]
+
+
+def _kept_if_empty(outcome: Outcome, unit: Unit) -> Outcome:
+    """A word by itself (`não`, `com`) may come out as nothing; among others it is better left as it was, and told."""
+    if outcome.text.strip() or outcome.finish_reason is not FinishReason.EOS:
+        return outcome
+    return outcome._replace(chunks=unit.chunks, warnings=(*outcome.warnings, SegmentWarning.EMPTY_TRANSLATION))
 
 
 def longest(timings: Iterable[Timings]) -> Timings:

@@ -5,19 +5,17 @@ explanation is computed at a time and few wait for it, so that looking never tak
 """
 
 import asyncio
+import functools
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from threading import BoundedSemaphore
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
 
 from service import errors
-from service.bundles.catalog import Served
 from service.bundles.manifest import EXPLAIN, Architecture
 from service.engine.explainer import BeamTree, Explainer
 from service.engine.job import (
@@ -34,14 +32,13 @@ from service.engine.job import (
 from service.translation.arrival import arrival
 from service.translation.contract import TranslationOptions
 from service.translation.decoding import refusal
+from service.translation.explainers import Explainers
 from service.translation.placeholders import plain_text
 from service.translation.plan import Planner, Unit
-from service.translation.tokenizer import Tokenizer
 from service.translation.translator import Translator
 from service.translation.work import TextWork
 
 Floats = npt.NDArray[np.float32]
-OpenExplainer = Callable[[Served[Tokenizer]], Explainer]
 
 MAX_NUMBERS_TOKENS = 64  # of either side, for the intermediate numbers: every token brings thousands of them
 _MAX_WAITING = 8
@@ -144,16 +141,12 @@ class Explanations:
     def __init__(
         self,
         translator: Translator,
-        open_explainer: OpenExplainer,
+        explainers: Explainers,
         timeout_seconds: float,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`open_explainer` is called on a thread, when a bundle is first asked to explain itself."""
-        self._translator, self._open, self._clock = translator, open_explainer, clock
+        self._translator, self._explainers, self._clock = translator, explainers, clock
         self._timeout_seconds = timeout_seconds
-        self._explainers: WeakKeyDictionary[Served[Tokenizer], Explainer] = WeakKeyDictionary()
-        # One thread, so that callers who leave cannot make several explanations run at one time.
-        self._worker = ThreadPoolExecutor(1, "explain")
         self._places = BoundedSemaphore(_MAX_WAITING)
 
     async def explain(
@@ -178,17 +171,17 @@ class Explanations:
     async def _in_turn(self, planned: TextWork, decoded: _Decoded, options: ExplainOptions) -> Explained:
         if not self._places.acquire(blocking=False):
             raise errors.QueueFull("Others are being explained something; try again in a moment.", 1.0)
-        work = self._worker.submit(self._explain, planned, decoded, options)
+        served = decoded.planner.hop.served
+        work = self._explainers.submit(served, functools.partial(self._explain, planned, decoded, options))
         work.add_done_callback(lambda _: self._places.release())
         return await asyncio.wrap_future(work)
 
-    def _explain(self, planned: TextWork, decoded: _Decoded, options: ExplainOptions) -> Explained:
+    def _explain(
+        self, planned: TextWork, decoded: _Decoded, options: ExplainOptions, explainer: Explainer
+    ) -> Explained:
         """On a thread: the graph's pass, the tree, and both put into words."""
         started_at = self._clock()
         served = decoded.planner.hop.served
-        if served not in self._explainers:
-            self._explainers[served] = self._open(served)
-        explainer = self._explainers[served]
         source_ids, target_ids = decoded.unit.source_ids, decoded.target_ids
         k = min(options.runners_up + 1, served.bundle.architecture.vocab_size)
         arrays = explainer.explain(source_ids, target_ids, k, _wanted(options))
@@ -247,8 +240,9 @@ def _find(planned: TextWork, options: ExplainOptions) -> tuple[Planner, Unit]:
     units = segments[options.segment].units
     if not units:
         raise errors.InvalidRequest("This segment has no words, so it is copied and there is nothing to explain.")
-    _check_numbers(bundle.architecture, units[0], options.numbers)
-    return planner, units[0]
+    unit = planner.without_tags(units[0]) or units[0]  # as it is decoded
+    _check_numbers(bundle.architecture, unit, options.numbers)
+    return planner, unit
 
 
 def _check_numbers(architecture: Architecture, unit: Unit, numbers: NumbersOf | None) -> None:

@@ -2,9 +2,10 @@
 
 Where one language has a point another has a comma: 1.250,00 is 1,250.00. What may be no number stays as it is: 3.11 in
 English may be a version, while 3,11 in Portuguese is a number only. Dates stay as they are, for the order of day and
-month is not ours to guess. Numbers without marks are left to the model; `lost_numbers` tells whether they came through.
+month is not ours to guess. Numbers without marks are left to the model; `changed_numbers` tells what became of them.
 """
 
+import html
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -40,10 +41,19 @@ def number_spans(text: str, source: str, target: str) -> Iterator[Span]:
         yield Span(match.start(), match.end(), match.group(), SpanKind.NUMBER)
 
 
-def lost_numbers(source: str, translation: str) -> bool:
-    """Whether the source has numbers, of three digits or more, that the translation lacks."""
-    wanted = _DIGITS.findall(source)  # of most sentences none
-    return bool(wanted) and not Counter(wanted) <= Counter(_DIGITS.findall(translation))
+def changed_numbers(source: str, translation: str) -> bool:
+    """Whether numbers of three digits or more were lost, or came from nowhere: round ones may have been words."""
+    source, translation = html.unescape(source), html.unescape(translation)  # an entity's number is none
+    wanted, found = Counter(_DIGITS.findall(source)), Counter(_DIGITS.findall(translation))  # of most sentences none
+    if wanted == found:
+        return False
+    new = (found - wanted).keys()
+    return not wanted <= found or any(number in wanted or _is_odd(number, source) for number in new)
+
+
+def _is_odd(number: str, source: str) -> bool:
+    """A number that no word of the source can have been: the source writes numbers in digits, and this is not round."""
+    return not number.endswith("00") and any(map(str.isdigit, source))
 
 
 def _marks(language: str) -> re.Pattern[str] | None:

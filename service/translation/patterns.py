@@ -1,41 +1,22 @@
-"""Find what a translation must leave as it is: addresses, emoji, template variables, markup, paths, identifiers.
+"""Find what a translation must leave as it is: addresses, emoji, template variables, paths, identifiers.
 
 Only finds spans; taking them out and putting them back is left to `placeholders.py`, the terms of a request's glossary
-to `glossary.py`. Every pattern is linear in the text: repetitions are bounded or possessive, and a lookbehind keeps a
-search from starting again in the middle of what it has just refused.
+to `glossary.py`. Markup is found by `tags.py`, messages with a choice by `messages.py`, and given from here
+with the rest.
+
+Every pattern is linear in the text: repetitions are bounded or possessive, and a lookbehind keeps a search from
+starting again in the middle of what it has just refused.
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from enum import StrEnum
 
+from service.translation.messages import message_spans
+from service.translation.spans import Span, SpanKind, without_overlaps
+from service.translation.tags import code_span, markup_spans
 
-class SpanKind(StrEnum):
-    ADDRESS = "address"  # URLs, domains, e-mail addresses
-    EMOJI = "emoji"
-    VARIABLE = "variable"  # {name}, %s, ${HOME}
-    MARKUP = "markup"  # <b>, </b>, comments
-    ENTITY = "entity"
-    HANDLE = "handle"  # @someone, #something
-    PATH = "path"
-    CODE = "code"  # between backticks, or in an element whose text is not prose
-    BREAK = "break"  # block-level markup and blocks of code: no sentence runs across it
-    IDENTIFIER = "identifier"  # long numbers, serial numbers, telephone numbers
-    NUMBER = "number"  # amounts and dates, as the target language writes them
-    CONTROL = "control"  # control characters and marks of writing direction
-    GLOSSARY = "glossary"
-    UNKNOWN = "unknown"  # characters that the tokenizer does not know
-
-
-@dataclass(frozen=True)
-class Span:
-    """`text` stands in the translation for the characters from `start` to `end` of the source."""
-
-    start: int
-    end: int
-    text: str
-    kind: SpanKind
+__all__ = ["PATTERNS", "Pattern", "Span", "SpanKind", "pattern_spans", "without_overlaps"]
 
 
 @dataclass(frozen=True)
@@ -53,10 +34,6 @@ _EXTENSION = (
     r"(?:pdf|docx?|odt|rtf|xlsx?|ods|csv|tsv|pptx?|txt|md|json|ya?ml|toml|ini|cfg|conf|xml|html?|css|jsx?|tsx?|py|rb|rs|go|java|"
     r"kt|c|h|cc|cpp|hpp|cs|php|sh|bat|ps1|sql|log|zip|tar|gz|tgz|7z|rar|iso|exe|dll|so|apk|deb|rpm|png|jpe?g|gif|svg|webp|bmp|"
     r"tiff?|mp[34]|wav|ogg|flac|avi|mkv|mov|onnx|bin|epub|ttf|woff2?)"
-)
-_ATTRIBUTE = (
-    r"\s++(?:[\w:@.-]{1,60}+\s*+=\s*+(?:\"[^\"<>]{0,2000}+\"|'[^'<>]{0,2000}+'|[^\s\"'<>=`]{1,500}+)"
-    r"|(?:disabled|checked|selected|required|readonly|hidden|multiple|autofocus|async|defer|controls|loop|muted|open|novalidate)\b)"
 )
 _PICTURE = (
     "[\u00a9\u00ae\u203c\u2049\u2122\u2139\u2190-\u21ff\u2300-\u23ff\u24c2\u2500-\u27bf\u2900-\u297f\u2b00-\u2bff\u3030\u303d"
@@ -143,13 +120,6 @@ PATTERNS: tuple[Pattern, ...] = (
     ),
     _pattern(SpanKind.VARIABLE, r"(?<![\w$])\$[A-Za-z_]\w{0,60}+", r"\$"),
     _pattern(
-        SpanKind.MARKUP,
-        rf"</?[A-Za-z][\w:.-]{{0,40}}+(?:{_ATTRIBUTE}){{0,30}}+\s*+/?>|</?\d{{1,3}}\s?/?>|<!--[^<>]{{0,2000}}?-->|<!DOCTYPE[^<>]{{0,200}}>",
-        "<",
-        re.IGNORECASE,
-    ),
-    _pattern(SpanKind.ENTITY, r"&(?:[A-Za-z][A-Za-z0-9]{1,31}+|#\d{1,7}+|#[xX][0-9A-Fa-f]{1,6}+);", "&"),
-    _pattern(
         SpanKind.HANDLE,
         r"(?<![\w@./])@[A-Za-z_]\w{0,49}+(?:[.-]\w{1,30}+){0,3}(?:@[\w-]{1,63}+(?:\.[\w-]{1,63}+){1,5})?",
         "@",
@@ -195,14 +165,6 @@ PATTERNS: tuple[Pattern, ...] = (
     ),
 )
 
-_BLOCK = re.compile(
-    r"</?(?:br|hr|p|div|h[1-6]|ul|ol|li|dl|dt|dd|table|thead|tbody|tfoot|tr|t[dh]|caption|section|article|header|footer|nav|aside|"
-    r"main|figure|figcaption|blockquote|pre|form|fieldset|option|select|title|head|body|html|script|style)\b|<!DOCTYPE|```",
-    re.IGNORECASE,
-)
-_RAW_OPEN = re.compile(r"<(script|style|code|kbd|samp|var)(?:\s[^<>]{0,2000})?>", re.IGNORECASE)
-
-
 # Most sentences are nothing but these, in which no pattern finds anything: one look instead of twenty.
 _PROSE = re.compile(r"(?:[^\W\d_\u2139]|[ \n\t,;!?'’\"“”«»()–—…-]|\.(?!\w))*+")
 
@@ -214,44 +176,14 @@ def pattern_spans(text: str) -> Iterator[Span]:
     for pattern in PATTERNS:
         if pattern.hint is None or pattern.hint.search(text):
             yield from _matches(pattern, text)
-    if "</" in text:
-        yield from _raw_elements(text)
+    yield from markup_spans(text)
+    yield from message_spans(text)
 
 
 def _matches(pattern: Pattern, text: str) -> Iterator[Span]:
     for match in pattern.regex.finditer(text):
         found = _trimmed(match.group()) if pattern.trim else match.group()
         if found and (pattern.accept is None or pattern.accept(found)):
-            yield _span(match.start(), found, pattern.kind)
-
-
-def _raw_elements(text: str) -> Iterator[Span]:
-    """Elements whose content is not prose, as one span each: <script>…</script>."""
-    lowered = text.lower()
-    if len(lowered) != len(text):
-        return  # a character that grows in lower case would shift the positions; the tags alone are still protected
-    unclosed: set[str] = set()
-    position = 0
-    while match := _RAW_OPEN.search(text, position):
-        name, position = match.group(1).lower(), match.end()
-        close = -1 if name in unclosed else lowered.find(f"</{name}>", position)
-        if close < 0:
-            unclosed.add(name)
-            continue
-        position = close + len(name) + 3
-        yield _span(match.start(), text[match.start() : position], SpanKind.CODE)
-
-
-def _span(start: int, text: str, kind: SpanKind) -> Span:
-    if kind in (SpanKind.MARKUP, SpanKind.CODE) and _BLOCK.match(text):
-        kind = SpanKind.BREAK
-    return Span(start, start + len(text), text, kind)
-
-
-def without_overlaps(spans: Iterable[Span]) -> tuple[Span, ...]:
-    """Leftmost first, then longest; of equals the first given."""
-    chosen: list[Span] = []
-    for span in sorted(spans, key=lambda span: (span.start, -span.end)):
-        if not chosen or span.start >= chosen[-1].end:
-            chosen.append(span)
-    return tuple(chosen)
+            is_code = pattern.kind is SpanKind.CODE
+            span = Span(match.start(), match.start() + len(found), found, pattern.kind)
+            yield code_span(match.start(), found, pattern.kind) if is_code else span

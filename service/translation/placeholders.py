@@ -7,12 +7,10 @@ what to do when a placeholder is lost is left to `decoding.py`, what is taken ou
 import bisect
 import itertools
 import re
-import unicodedata
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 from service.translation.glossary import NO_GLOSSARY, Glossary
-from service.translation.normalization import clean
+from service.translation.normalization import clean, composed
 from service.translation.numbers import number_spans
 from service.translation.patterns import Span, SpanKind, pattern_spans, without_overlaps
 
@@ -22,8 +20,12 @@ Chunk = str | Span
 Part = str | int
 
 # No part of the word beside them: a model reads it as it reads any other, with a space before it.
-_BESIDE_WORDS = frozenset({SpanKind.MARKUP, SpanKind.BREAK, SpanKind.CONTROL, SpanKind.ENTITY, SpanKind.EMOJI})
-_TOKEN = re.compile(r"[\w\u0300-\u036f]+|[^\w\s\u0300-\u036f]")
+_BESIDE_WORDS = frozenset({
+    SpanKind.MARKUP, SpanKind.MARK, SpanKind.BREAK, SpanKind.CONTROL, SpanKind.ENTITY, SpanKind.EMOJI,
+})  # fmt: skip
+# Underscores around a word are marks of their own (_muito bom_); within it they make it a name (nome_do_campo).
+_LETTERS = r"(?:[^\W_]|[\u0300-\u036f])++"
+_TOKEN = re.compile(rf"_*+{_LETTERS}(?:_++{_LETTERS})++_*+|{_LETTERS}|_++|[^\w\s\u0300-\u036f]")
 
 
 def find_spans(
@@ -47,18 +49,29 @@ def _unknown_spans(text: str, taken: Sequence[Span], known: frozenset[str]) -> I
     for span in (*taken, None):
         end = len(text) if span is None else span.start
         for token in _TOKEN.finditer(text, position, end):
-            if known.issuperset(unicodedata.normalize("NFC", token.group())):
+            if known.issuperset(composed(token.group())):
                 continue
-            found = Span(token.start(), token.end(), token.group(), SpanKind.UNKNOWN)
-            if pending and pending.end >= position and text[pending.end : found.start] in ("", " "):
-                pending = replace(pending, end=found.end, text=text[pending.start : found.end])
+            if _flanks_a_word(token):
+                yield Span(token.start(), token.end(), token.group(), SpanKind.MARK)
+                continue
+            if pending and pending[1] >= position and text[pending[1] : token.start()] in ("", " "):
+                pending = pending[0], token.end()  # copied once, when the last is known
                 continue
             if pending:
-                yield pending
-            pending = found
+                yield _unknown_span(text, *pending)
+            pending = token.span()
         position = end if span is None else span.end
     if pending:
-        yield pending
+        yield _unknown_span(text, *pending)
+
+
+def _unknown_span(text: str, start: int, end: int) -> Span:
+    return Span(start, end, text[start:end], SpanKind.UNKNOWN)
+
+
+def _flanks_a_word(token: re.Match[str]) -> bool:
+    text, start, end = token.string, token.start(), token.end()
+    return not token.group().strip("_") and (text[start - 1 : start].isalnum() or text[end : end + 1].isalnum())
 
 
 def chunks_of(text: str, start: int, end: int, spans: Sequence[Span]) -> tuple[Chunk, ...]:
@@ -71,6 +84,16 @@ def chunks_of(text: str, start: int, end: int, spans: Sequence[Span]) -> tuple[C
         chunks += [text[start : span.start], span]
         start = span.end
     return tuple(chunk for chunk in (*chunks, text[start:end]) if chunk)
+
+
+def laid_out(chunks: Sequence[Chunk]) -> tuple[str, list[Span]]:
+    """One text, and the spans at their places in it."""
+    text, spans = "", []
+    for chunk in chunks:
+        if isinstance(chunk, Span):
+            spans.append(Span(len(text), len(text) + len(chunk.text), chunk.text, chunk.kind))
+        text += chunk.text if isinstance(chunk, Span) else chunk
+    return text, spans
 
 
 def spans_of(chunks: Sequence[Chunk]) -> tuple[Span, ...]:

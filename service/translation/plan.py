@@ -13,8 +13,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from service.bundles.catalog import Hop
+from service.bundles.manifest import EXPLAIN
 from service.translation.capitals import is_shouted, shouted, spoken
 from service.translation.contract import SegmentWarning
+from service.translation.entities import read_entities
 from service.translation.glossary import Glossary
 from service.translation.patterns import Span, SpanKind
 from service.translation.placeholders import (
@@ -23,6 +25,7 @@ from service.translation.placeholders import (
     all_kept,
     chunks_of,
     find_spans,
+    laid_out,
     numbered,
     plain_text,
     put_back,
@@ -31,11 +34,13 @@ from service.translation.placeholders import (
 )
 from service.translation.segments import SourceSegment, SplitText, split
 from service.translation.spelling import as_written_today
-from service.translation.tokenizer import Tokenizer
+from service.translation.tag_places import is_tag, tags_in_order, visible, without_tags
+from service.translation.tokenizer import UNKNOWN, Tokenizer
 
 # Marks at the edges of a piece belong to what stands beside it, and a model makes words of them; how a sentence ends
 # is part of what it says.
-_EDGES = re.compile(r"([\W_]*)(.*?)([\s,;:(\[{\"'“‘«‹/–—-]*)", re.DOTALL)
+_FRONT = re.compile(r"[\W_]*+")
+_BACK = re.compile(r"[\s,;:(\[{\"'“‘«‹/–—-]*+")  # of the text from its end
 
 
 @dataclass(frozen=True)
@@ -82,13 +87,17 @@ class Planner:
         self.hop, self.tokenizer = hop, hop.served.tokenizer
         self._prefix_ids, self._eos_id = hop.pair.source_prefix_ids, bundle.special_ids.eos
         self._max_tokens = bundle.limits.max_source_tokens - len(self._prefix_ids) - 1
+        self.can_explain = EXPLAIN in bundle.files
         self.default_beam_size = min(bundle.rules.default_beam_size, max_beam_size)
 
     def text(self, text: str, glossary: Glossary, split_sentences: bool) -> TextPlan:
         """How to translate a whole text."""
+        reading = read_entities(text, find_spans(text, glossary) if "&" in text else ())
+        text = reading.text
         spans = find_spans(text, glossary, self.tokenizer.known_characters, self._languages)
         parts = self._split(text, spans, split_sentences)
-        return TextPlan(parts, tuple(self._segment_plan(text, segment, spans) for segment in parts.segments))
+        plans = tuple(self._segment_plan(text, segment, spans) for segment in parts.segments)
+        return TextPlan(reading.as_sent(parts), plans)
 
     def _segment_plan(self, text: str, segment: SourceSegment, spans: Sequence[Span]) -> SegmentPlan:
         chunks = chunks_of(text, segment.start, segment.end, spans)
@@ -119,13 +128,36 @@ class Planner:
             if isinstance(chunk, Span) or not _has_letter(chunk):
                 plan.append(Literal(chunk))
                 continue
-            before, words, after = _EDGES.fullmatch(chunk).groups()  # type: ignore[union-attr]  # it always matches
+            before, words, after = _edges(chunk)
             plan += [Literal(before), self._unit((words,)), Literal(after)]
         return tuple(part for part in plan if part != Literal(""))
 
+    def without_tags(self, unit: Unit) -> Unit | None:
+        """The unit as if it had no tags; None where it has none, or nothing else."""
+        if unit.as_text or not any(map(is_tag, unit.spans)):
+            return None
+        chunks = without_tags(unit.chunks)
+        has_words = any(isinstance(chunk, str) and _has_letter(chunk) for chunk in chunks)
+        return self._unit(chunks) if has_words else None
+
+    def reach(self, unit: Unit, ids: Sequence[int]) -> list[int]:
+        """For each token of a source or a translation, how many characters it reaches to, blanks not counted."""
+        reached: list[int] = []
+        for place, token_id in enumerate(ids):
+            text = self._text_of(unit, [token_id])
+            if UNKNOWN in text:  # perhaps a byte of a character, which only its neighbours complete
+                reached.append(visible(self._text_of(unit, ids[: place + 1])))
+            else:
+                reached.append((reached[-1] if reached else 0) + visible(text))
+        return reached
+
+    def _text_of(self, unit: Unit, ids: Sequence[int]) -> str:
+        parts = self.tokenizer.decode_parts(ids)
+        return "".join([unit.spans[part].text if isinstance(part, int) else part for part in parts])
+
     def document(self, chunks: Sequence[Chunk]) -> Plan:
         """How to translate what another hop gave: it may be several sentences, or too long for this one."""
-        text, spans = _laid_out(chunks)
+        text, spans = laid_out(chunks)
         parts = self._split(text, spans, split_sentences=True)
         plan: list[Literal | Unit] = []
         position = 0
@@ -146,7 +178,8 @@ class Planner:
         if unit.as_text:
             return _find_spans(self.tokenizer.decode(ids), unit.spans)
         parts = self.tokenizer.decode_parts(ids)
-        return put_back(parts, unit.chunks), all_kept(parts, len(unit.spans))
+        chunks = put_back(parts, unit.chunks)
+        return chunks, all_kept(parts, len(unit.spans)) and tags_in_order(unit.chunks, chunks)
 
     def target_prefix_ids(self, prefix: str, unit: Unit) -> tuple[int, ...]:
         """The forced beginning of a translation, in whole words; spans that it quotes become their placeholders."""
@@ -199,22 +232,24 @@ class Planner:
         return not self.tokenizer.known_characters.issuperset(span.text)
 
 
+def _edges(text: str) -> tuple[str, str, str]:
+    """The marks before the words, the words, and the marks behind them; each end is read once."""
+    start, length = _length(_FRONT, text), _length(_BACK, text[::-1])
+    end = max(start, len(text) - length)
+    return text[:start], text[start:end], text[end:]
+
+
+def _length(marks: re.Pattern[str], text: str) -> int:
+    found = marks.match(text)
+    return found.end() if found else 0
+
+
 def _has_letter(text: str) -> bool:
     return any(map(str.isalpha, text))
 
 
 def _without_blanks(texts: Sequence[str]) -> tuple[Chunk, ...]:
     return tuple(text for text in texts if text)
-
-
-def _laid_out(chunks: Sequence[Chunk]) -> tuple[str, list[Span]]:
-    """One text, and the spans at their places in it."""
-    text, spans = "", []
-    for chunk in chunks:
-        if isinstance(chunk, Span):
-            spans.append(Span(len(text), len(text) + len(chunk.text), chunk.text, chunk.kind))
-        text += chunk.text if isinstance(chunk, Span) else chunk
-    return text, spans
 
 
 def _find_spans(text: str, spans: Sequence[Span]) -> tuple[tuple[Chunk, ...], bool]:

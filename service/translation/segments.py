@@ -27,9 +27,10 @@ _BULLET = re.compile(r"(?:[-*+•‣◦▪▫●○–—>#|]{1,6}|\[[ xX]\]|\(?
 _CLAUSE_END = re.compile(r"[,;:)\]…—–](?=\s)|[，、；：。！？]")
 _WORD_END = re.compile(r"\S(?=\s)")
 _EDGE_KINDS = frozenset({SpanKind.EMOJI, SpanKind.CONTROL, SpanKind.BREAK})
+_PAIRED_KINDS = frozenset({SpanKind.MARKUP, SpanKind.MARK})
 _TRANSLATED = frozenset({SpanKind.GLOSSARY, SpanKind.NUMBER, SpanKind.UNKNOWN})  # not by a model
 _BLANK_ENTITY = re.compile(r"&(?:nbsp|ensp|emsp|thinsp|bull|middot|shy|#160|#xa0);", re.IGNORECASE)
-_TAG_NAME = re.compile(r"</?([\w:.-]+)")
+_TAG_NAME = re.compile(r"(?:<|&lt;)/?([\w:.-]+)|(_+)", re.IGNORECASE)  # underscores are in pairs, too
 
 Range = tuple[int, int]
 Fits = Callable[[int, int], bool]
@@ -208,8 +209,8 @@ def _has_letter(text: str) -> bool:
 
 
 def _tag_name(span: Span) -> str | None:
-    match = _TAG_NAME.match(span.text) if span.kind is SpanKind.MARKUP else None
-    return match.group(1).lower() if match else None
+    match = _TAG_NAME.match(span.text) if span.kind in _PAIRED_KINDS else None
+    return (match[1] or match[2]).lower() if match else None
 
 
 class _Edges:
@@ -246,7 +247,7 @@ class _Edges:
         """At the edge of a segment and bound to nothing in it; a tag is bound to its partner."""
         if span.kind is SpanKind.ENTITY:
             return _BLANK_ENTITY.fullmatch(span.text) is not None
-        if span.kind is not SpanKind.MARKUP:
+        if span.kind not in _PAIRED_KINDS:
             return span.kind in _EDGE_KINDS
         return name is None or self._of_name[name] == 1
 

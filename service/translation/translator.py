@@ -31,7 +31,7 @@ from service.translation.contract import (
     TranslationOptions,
     TranslationResult,
 )
-from service.translation.decoding import RequestDecoder
+from service.translation.decoding import AskAttention, RequestDecoder
 from service.translation.glossary import NO_GLOSSARY, Glossary
 from service.translation.language import Detector
 from service.translation.plan import Planner, TextPlan
@@ -62,8 +62,8 @@ __all__ = [
 T = TypeVar("T")
 # Text that is worked on upon the event loop; more would make other requests wait.
 _INLINE_CHARACTERS = 2000
-# How sure detection must be that a text is in the target language already, to leave it as it is.
-_SURE = 0.8
+# How much likelier than any language it could be translated from must the target be, for a text to be left as it is.
+_SURE = 4.0
 
 
 class Translator:
@@ -74,9 +74,12 @@ class Translator:
         cache: SegmentCache,
         limits: TranslationLimits,
         clock: Callable[[], float] = time.monotonic,
+        ask_attention: AskAttention | None = None,
     ) -> None:
-        """`clock` must be the one that the engines use: deadlines are theirs too."""
+        """`clock` must be the one that the engines use: deadlines are theirs too. Tags that a model loses are put back
+        by its attention, where somebody can be asked for it."""
         self._catalog, self._detector, self._cache, self._limits, self._clock = catalog, detector, cache, limits, clock
+        self._ask_attention = ask_attention
 
     async def translate(
         self, texts: Sequence[str], source: str, target: str, options: TranslationOptions, tenant: str = ""
@@ -135,7 +138,7 @@ class Translator:
             for lease in leases:
                 lease.end()
             raise
-        decoder = RequestDecoder(self._cache, self._clock, options, tenant, deadline_at)
+        decoder = RequestDecoder(self._cache, self._clock, options, tenant, deadline_at, self._ask_attention)
         return Work(planned, target, decoder, options, leases)
 
     async def _sources(
@@ -175,14 +178,13 @@ def _detected(
     detector: Detector, texts: Sequence[str], candidates: Collection[str], sources: Collection[str], target: str
 ) -> list[Detection]:
     """Each text's likeliest language that can be translated, or the target's own where that is sure."""
-    return [
-        next(
-            detection
-            for detection in detector.detect(text, candidates)
-            if detection.language in sources or (detection.language == target and detection.confidence >= _SURE)
-        )
-        for text in texts
-    ]
+    return [_likeliest(detector.detect(text, candidates), sources, target) for text in texts]
+
+
+def _likeliest(detections: Sequence[Detection], sources: Collection[str], target: str) -> Detection:
+    best = next(detection for detection in detections if detection.language in sources)
+    own = next((detection for detection in detections if detection.language == target), best)
+    return own if own.confidence > 0.0 and own.confidence >= _SURE * best.confidence else best
 
 
 def _plan(

@@ -20,7 +20,7 @@ from service.translation.contract import (
     TranslationResult,
 )
 from service.translation.decoding import PLAIN, Errand, Outcome, RequestDecoder, Style, beam_size_of, joined, longest
-from service.translation.numbers import lost_numbers
+from service.translation.numbers import changed_numbers
 from service.translation.plan import Plan, Planner, TextPlan, Unit
 from service.translation.streaming import TokenSink
 from service.translation.tokenizer import Tokenizer
@@ -85,7 +85,7 @@ class Work:
 
     async def _board(self, sinks: Sequence[TokenSink]) -> list[list[list[Errand]]]:
         """The errands of each segment of each text, all of them queued."""
-        many = not sinks and sum(len(text.plan.segments) for text in self.texts) > _INLINE_SEGMENTS
+        many = sum(len(text.plan.segments) for text in self.texts) > _INLINE_SEGMENTS
         errands = await asyncio.to_thread(self._queue, sinks) if many else self._queue(sinks)
         self._decoder.watch_deadline()
         return errands
@@ -139,9 +139,10 @@ class Work:
 
     def _answer(self, text: TextWork, index: int, outcome: Outcome) -> Segment:
         warnings = (*text.plan.segments[index].warnings, *outcome.warnings)
-        if not outcome.text.strip() and outcome.finish_reason is FinishReason.EOS:
+        empty = not outcome.text.strip() and outcome.finish_reason is FinishReason.EOS
+        if empty and SegmentWarning.EMPTY_TRANSLATION not in warnings:
             warnings += (SegmentWarning.EMPTY_TRANSLATION,)
-        if lost_numbers(text.plan.split.source(index), outcome.text):
+        if changed_numbers(text.plan.split.source(index), outcome.text):
             warnings += (SegmentWarning.NUMBER_CHANGED,)
         if self._prefix and index == text.prefixed and _continues(self._prefix, outcome.text):
             warnings += (SegmentWarning.PREFIX_CONTINUED,)
@@ -164,6 +165,8 @@ class Work:
         late = [segment for segment in every if segment.finish_reason is FinishReason.DEADLINE]
         if late and not any(segment.num_tokens for segment in every):
             raise DeadlineExceeded("The request's time ran out before its translation began; allow more, or try later.")
+        if late and self._options.whole:
+            raise DeadlineExceeded("The request's time ran out in mid-translation; allow more, or send less at a time.")
         served = dict.fromkeys([planner.hop.served for text in self.texts for planner in text.planners])
         return TranslationResult(
             tuple([_translation(text, of_text) for text, of_text in zip(self.texts, segments, strict=True)]),
@@ -205,4 +208,6 @@ def _refuse_losses(segment: Segment) -> None:
     if SegmentWarning.PLACEHOLDER_LOST in segment.warnings:
         raise StrictRefusal("A placeholder or glossary term was lost in translation, and strict accepts no loss.")
     if SegmentWarning.EMPTY_TRANSLATION in segment.warnings:
-        raise StrictRefusal("The translation of a segment is empty, and strict accepts no loss.")
+        raise StrictRefusal("The translation of a segment, or of a part of it, is empty, and strict accepts no loss.")
+    if SegmentWarning.NUMBER_CHANGED in segment.warnings:
+        raise StrictRefusal("A number was changed in translation, and strict accepts no loss.")

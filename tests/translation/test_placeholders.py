@@ -218,6 +218,19 @@ def test_words_in_unknown_characters_are_taken_out_whole_and_together() -> None:
     ] or [span.text for span in spans if span.kind is SpanKind.UNKNOWN] == ["Łukasz", "«Преступление и наказание»"]
 
 
+def test_underscores_around_words_are_marks_and_those_within_make_a_name() -> None:
+    """Markdown's emphasis went through untranslated, as one unknown word at each end."""
+    known = tokenizer().known_characters - {"_"}
+
+    def taken(text: str) -> list[tuple[str, SpanKind]]:
+        return [(span.text, span.kind) for span in find_spans(text, known_characters=known)]
+
+    assert taken("Um _gato muito bom_ dorme.") == [("_", SpanKind.MARK)] * 2
+    assert taken("Um __gato__.") == [("__", SpanKind.MARK)] * 2
+    assert taken("O nome_do_gato e _o_gato_.") == [("nome_do_gato", SpanKind.UNKNOWN), ("_o_gato_", SpanKind.UNKNOWN)]
+    assert taken("Assine aqui: ____ .") == [("____", SpanKind.UNKNOWN)]
+
+
 def test_decomposed_letters_are_known_letters() -> None:
     """é in two code points is é."""
     assert find_spans("Ele tomou cafe\u0301.", known_characters=tokenizer().known_characters) == ()

@@ -138,6 +138,16 @@ def test_emoji_and_tags_at_the_edge_stay_outside() -> None:
     assert sources(split_all("<p><b>Olá mundo</b></p>")) == ["Olá mundo"]
     assert sources(split_all("<b>Olá</b> mundo")) == ["<b>Olá</b> mundo"]
     assert sources(split_all("Um<br/>Dois")) == ["Um", "Dois"]
+    assert sources(split_all("&lt;i&gt;Olá mundo&lt;/i&gt;")) == ["Olá mundo"]
+    assert sources(split_all("&lt;i&gt;Olá&lt;/i&gt; mundo")) == ["&lt;i&gt;Olá&lt;/i&gt; mundo"]
+
+
+def test_a_pair_of_underscores_is_left_outside_as_a_pair_of_tags_is() -> None:
+    """One of them alone would stand where the other is not."""
+    around, within = "_Olá mundo_", "_Olá_ mundo"
+    marks = [Span(0, 1, "_", SpanKind.MARK), Span(10, 11, "_", SpanKind.MARK)]
+    assert sources(split(around, "pt", marks)) == ["Olá mundo"]
+    assert sources(split(within, "pt", [marks[0], Span(4, 5, "_", SpanKind.MARK)])) == [within]
 
 
 def test_long_sentences_are_cut_at_clauses_first() -> None:

@@ -1,0 +1,59 @@
+"""The explain graphs of the bundles that serve: opened when somebody first needs one, run on one thread.
+
+`explain.py` shows people what they say; `decoding.py` asks them where words went, to put tags back.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from service.bundles.catalog import Served
+from service.engine.explainer import Explainer
+from service.translation.tag_places import Floats
+from service.translation.tokenizer import Tokenizer
+
+T = TypeVar("T")
+OpenExplainer = Callable[[Served[Tokenizer]], Explainer]
+
+log = logging.getLogger("dragoman.explain")
+
+
+class Explainers:
+    def __init__(self, open_explainer: OpenExplainer) -> None:
+        """`open_explainer` is called on the thread, when a bundle is first asked."""
+        self._open = open_explainer
+        self._explainers: WeakKeyDictionary[Served[Tokenizer], Explainer] = WeakKeyDictionary()
+        # One thread, so that callers who leave cannot make several explanations run at one time.
+        self._worker = ThreadPoolExecutor(1, "explain")
+
+    def submit(self, served: Served[Tokenizer], work: Callable[[Explainer], T]) -> "Future[T]":
+        return self._worker.submit(lambda: work(self._of(served)))
+
+    async def attention(
+        self, served: Served[Tokenizer], source_ids: Sequence[int], target_ids: Sequence[int]
+    ) -> Floats | None:
+        """[target tokens, source tokens], the mean of all layers and heads; None where the bundle cannot tell."""
+        if not target_ids:
+            return None
+
+        def look(explainer: Explainer) -> Floats:
+            name = "cross_attention"  # [layers, heads, target, source]
+            found = explainer.explain(tuple(source_ids), tuple(target_ids), 1, [name])[name]
+            return np.asarray(found.reshape(-1, len(target_ids), len(source_ids)).mean(0), np.float32)
+
+        try:
+            return await asyncio.wrap_future(self.submit(served, look))
+        except Exception:
+            log.exception("a bundle's explain graph failed; its tags are put back without it")
+            return None
+
+    def _of(self, served: Served[Tokenizer]) -> Explainer:
+        explainer = self._explainers.get(served)
+        if explainer is None:
+            explainer = self._explainers[served] = self._open(served)
+        return explainer
