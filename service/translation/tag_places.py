@@ -21,7 +21,9 @@ from service.translation.placeholders import Chunk, chunks_of, laid_out
 Floats = npt.NDArray[np.float32]
 
 _WORD = re.compile(r"\w+(?:['’-]\w+)*|[^\w\s]")
-_NAME = re.compile(r"<(/?)([A-Za-z][\w:.-]*)")
+_NAME = re.compile(r"(?:<|&(?:lt|#60|#x3c);)(/?)([A-Za-z][\w:.-]*)", re.IGNORECASE)
+_EMPTY = re.compile(r"/(?:>|&(?:gt|#62|#x3e);)$", re.IGNORECASE)
+_TAGS = frozenset({SpanKind.MARKUP, SpanKind.MARK})
 _VOID = frozenset({"area", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr"})
 _EVEN = 0.5  # of a word's attention: with more of it the word belongs to an element
 
@@ -60,7 +62,7 @@ class _Word(NamedTuple):
 
 
 def is_tag(chunk: Chunk) -> bool:
-    return isinstance(chunk, Span) and chunk.kind is SpanKind.MARKUP
+    return isinstance(chunk, Span) and chunk.kind in _TAGS
 
 
 def without_tags(chunks: Sequence[Chunk]) -> tuple[Chunk, ...]:
@@ -127,16 +129,16 @@ def _tree(chunks: Sequence[Chunk]) -> list[_Tag]:
             words += _words([chunk])
             continue
         closes, name = _kind(chunk)
-        depth = next((i for i in reversed(range(len(open_))) if closes and _kind(open_[i].opening)[1] == name), None)
-        if depth is not None:
-            _leave_alone(open_, depth + 1, top)
+        depths = [i for i, tag in enumerate(open_) if _kind(tag.opening)[1] == name] if closes is not False else []
+        if depths:
+            _leave_alone(open_, depths[-1] + 1, top)
             element = open_.pop()
             element.closing, element.end = chunk, len(words)
             element.speaks = any(word.speaks for word in words[element.start :])
             continue
         tag = _Tag(chunk, len(words), len(words))
         (open_[-1].inner if open_ else top).append(tag)
-        if name and not closes and name not in _VOID and not chunk.text.endswith("/>"):
+        if name and not closes and name not in _VOID and not _EMPTY.search(chunk.text):
             open_.append(tag)
     _leave_alone(open_, 0, top)
     return top
@@ -151,10 +153,12 @@ def _leave_alone(open_: list[_Tag], depth: int, top: list[_Tag]) -> None:
         tag.inner = []
 
 
-def _kind(span: Span) -> tuple[bool, str | None]:
-    """Whether it closes, and its name; comments have none."""
+def _kind(span: Span) -> tuple[bool | None, str | None]:
+    """Whether it closes, and its name; comments have none, and of Markdown's marks every second one closes."""
     match = _NAME.match(span.text)
-    return (bool(match.group(1)), match.group(2).lower()) if match else (False, None)
+    if match is None:
+        return (None, span.text) if span.kind is SpanKind.MARK else (False, None)
+    return bool(match.group(1)), match.group(2).lower()
 
 
 def _elements(chunks: Sequence[Chunk]) -> dict[Chunk, _Tag]:
