@@ -5,6 +5,7 @@ some 60 MB. Of the model's 140 languages those served are kept, and some that pe
 same: a confidence that knows only what is served would take Spanish for Portuguese, and be sure of it.
 """
 
+import html
 import threading
 from collections.abc import Iterable, Sequence
 
@@ -34,7 +35,7 @@ class Detector:
         """`languages`, the most likely first. Their confidences are even where the text says nothing, and do not add up
         to one where it may be in another language."""
         candidates = sorted(set(languages))
-        ranking = self._rank(_prose(text[:_MAX_CHARACTERS]), frozenset(map(_base, candidates)))
+        ranking = self._rank(_prose(html.unescape(text[:_MAX_CHARACTERS])), frozenset(map(_base, candidates)))
         if not ranking:
             return [Detection(language, 1 / len(candidates)) for language in candidates]
         known = dict(ranking)

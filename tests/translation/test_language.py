@@ -21,6 +21,7 @@ def detector() -> Detector:
         ("thanks", "en"),
         ("não", "pt"),
         ("yes", "en"),
+        ("N&atilde;o h&aacute; p&atilde;o", "pt"),
         ("Veja https://www.example.com/the/house/of/the/rising/sun agora", "pt"),
     ],
 )
