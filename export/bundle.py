@@ -8,9 +8,10 @@ import argparse
 import hashlib
 import json
 import shutil
+import signal
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -39,6 +40,7 @@ from export.verify import (
     verify_quality,
 )
 from export.vocabulary import output_ids
+from model.corpus import CorpusError, read_text
 from model.saved import SavedModel, SavedModelError, load_model
 from model.tokenizer import BOS_ID, EOS_ID, NUM_PLACEHOLDERS, PAD_ID, UNK_ID
 from service.bundles.manifest import (
@@ -112,8 +114,19 @@ def _check(request: Request) -> None:
     missing = list(_missing(request))
     if missing:
         raise ExportError("\n".join(missing))
-    if request.out.exists() and not request.replace:
-        raise ExportError(f"{request.out} exists; give another name, or --replace")
+    if request.target_texts and request.precision != "int8":
+        raise ExportError(
+            f"--target-text is for int8 only, and this bundle is to be {request.precision}: leave --target-text out"
+        )
+    _refuse_what_is_there(request.out, request.replace)
+
+
+def _refuse_what_is_there(out: Path, replace_old: bool) -> None:
+    """What takes a name deletes what had it: nothing but a bundle may be lost so, and only when asked."""
+    if out.exists() and not replace_old:
+        raise ExportError(f"{out} exists; give another name, or --replace")
+    if out.exists() and not (out / MANIFEST).is_file():
+        raise ExportError(f"{out} is not a bundle (it has no {MANIFEST}), so --replace leaves it: give another name")
 
 
 def _missing(request: Request) -> Iterator[str]:
@@ -145,11 +158,15 @@ def _pairs(saved: SavedModel) -> tuple[Pair, ...]:
 @contextmanager
 def _renamed_when_done(out: Path, replace_old: bool) -> Iterator[Path]:
     """A temporary sibling that takes the name `out` if nothing was raised, and vanishes otherwise."""
-    out.parent.mkdir(parents=True, exist_ok=True)
-    directory = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        directory = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))
+    except OSError as error:
+        raise ExportError(f"{out} cannot be written ({error}): give another name") from error
     try:
         yield directory
         directory.chmod(0o755)  # mkdtemp made it private
+        _refuse_what_is_there(out, replace_old)  # once more: what is there now may have come in the meantime
         if replace_old and out.exists():
             old = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))
             out.rename(old / "old")
@@ -320,9 +337,9 @@ def read_sentences(path: Path, language: str) -> list[str]:
 
 def _lines(path: Path) -> list[str]:
     try:
-        text = path.read_bytes().decode("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ExportError(f"{path} cannot be read as text: {error}") from error
+        text = read_text(path)
+    except CorpusError as error:
+        raise ExportError(str(error)) from error
     # As in training: a line ends at a line feed only, or a separator within a sentence would shift all that follow.
     return [line.rstrip("\r") for line in text.removesuffix("\n").split("\n")] if text else []
 
@@ -347,6 +364,34 @@ def _content_version(directory: Path) -> str:
     for name in (ENCODER, DECODER, LEAP, WEIGHTS, TOKENIZER):
         digest.update((directory / name).read_bytes())
     return digest.hexdigest()[:12]
+
+
+def _at_least(minimum: int) -> Callable[[str], int]:
+    """The type of an option: argparse puts the option's name before what is raised here."""
+
+    def number(text: str) -> int:
+        if not text.isascii() or not text.isdigit() or int(text) < minimum:
+            raise argparse.ArgumentTypeError(f"{text} is no whole number of at least {minimum}")
+        return int(text)
+
+    return number
+
+
+_positive = _at_least(1)
+
+
+@contextmanager
+def _ended_by_sigterm() -> Iterator[None]:
+    """A polite kill ends the program as Ctrl-C does, so that what is half written is cleared away."""
+
+    def end(number: int, _: object) -> None:
+        sys.exit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def parse(arguments: Sequence[str] | None) -> Request:
@@ -381,22 +426,20 @@ def parse(arguments: Sequence[str] | None) -> Request:
     parser.add_argument("--name", help="by default the pair, such as pt-en")
     parser.add_argument("--version", help="by default made of the content")
     parser.add_argument(
-        "--max-source-tokens", type=int, default=DEFAULT_LIMITS.max_source_tokens, help="longer text is split"
+        "--max-source-tokens", type=_positive, default=DEFAULT_LIMITS.max_source_tokens, help="longer text is split"
     )
     parser.add_argument(
-        "--max-new-tokens", type=int, default=DEFAULT_LIMITS.max_new_tokens, help="a translation has no more"
+        "--max-new-tokens", type=_positive, default=DEFAULT_LIMITS.max_new_tokens, help="a translation has no more"
     )
-    parser.add_argument("--default-beam-size", type=int, default=1, help="what the bundle recommends; 1 is greedy")
+    parser.add_argument("--default-beam-size", type=_positive, default=1, help="what it recommends; 1 is greedy")
     parser.add_argument(
         "--parity-sentences",
-        type=int,
+        type=_at_least(MIN_PARITY_SENTENCES),
         default=MIN_PARITY_SENTENCES,
         help="how many of --verify go through torch and ONNX Runtime both; this takes most of the time",
     )
     parser.add_argument("--replace", action="store_true", help="put the new bundle in the place of an old one")
     given = parser.parse_args(arguments)
-    if given.parity_sentences < MIN_PARITY_SENTENCES:
-        parser.error(f"--parity-sentences must be at least {MIN_PARITY_SENTENCES}")
     return Request(
         **{
             key: getattr(given, key)
@@ -413,7 +456,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     torch.set_num_threads(1)  # sums in another order would be another bundle
     console = Console(stderr=True)
     try:
-        export(parse(arguments), console)
+        with _ended_by_sigterm():
+            export(parse(arguments), console)
     except (ExportError, SavedModelError, VerificationError) as error:
         console.print(str(error), style="red", markup=False, soft_wrap=True)
         sys.exit(1)

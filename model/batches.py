@@ -14,6 +14,7 @@ from model.corpus import Corpus
 from model.tokenizer import BOS_ID, EOS_ID, MACHINE_TAG, PAD_ID, Tokenizer, target_tag
 
 JOINED_TOKENS = (20, 80)  # source tokens that a joined pair aims for
+EXTRA_TOKENS = 3  # that a side may have beside its text: the tags of the target and of a machine, the end
 
 
 @dataclass(frozen=True)
@@ -83,8 +84,7 @@ class Batches:
         chosen = np.repeat(np.arange(len(corpus.first)), int(corpus.weight))
         extra = corpus.weight - int(corpus.weight)
         chosen = np.concatenate([chosen, np.flatnonzero(rng.random(len(corpus.first)) < extra)])
-        fits = np.maximum(corpus.first.lengths(), corpus.second.lengths()) <= self.max_tokens
-        chosen = rng.permutation(chosen[fits[chosen]])
+        chosen = rng.permutation(chosen[corpus.fits(self.max_tokens)[chosen]])
         joined = int(len(chosen) * self.join_fraction)
         yield from ((c, d, (int(i),)) for i in chosen[joined:])
         yield from ((c, d, group) for group in self._join(corpus, chosen[:joined], rng))

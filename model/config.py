@@ -77,7 +77,7 @@ class TrainConfig:
     seed: int = 1
     validate_every: int = 500
     checkpoint_seconds: float = 240.0
-    scored_sentences: int = 200  # of the validation text, translated for BLEU
+    scored_sentences: int = 200  # of the validation text, translated for BLEU; 0: none
     patience: int = 20  # validations without a better loss before the run stops
     average: int = 5  # best checkpoints that are kept, and averaged into the model
     join_fraction: float = 0.1  # share of the pairs that are joined with others into longer ones
@@ -93,9 +93,12 @@ class TrainConfig:
             "validate_every",
             "patience",
             "average",
+            "max_tokens",
         ):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
+        if self.scored_sentences < 0:
+            raise ValueError(f"scored_sentences must be at least 0, which skips BLEU, not {self.scored_sentences}")
         for name in ("label_smoothing", "join_fraction", "placeholder_fraction"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{name} must be in [0, 1), not {getattr(self, name)}")

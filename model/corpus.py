@@ -5,8 +5,10 @@ A corpus is two line-aligned files (`a.pt,a.en`) or one TSV, with optional modif
 The columns of a TSV are in the order of the languages, or its first line names them, as the exporter wants it.
 """
 
+import math
 import random
 import re
+from codecs import BOM_UTF8
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -56,20 +58,29 @@ class CorpusSpec:
 
 def parse_weight(value: str, text: str) -> float:
     try:
-        return float(value)
+        weight = float(value)
     except ValueError:
         raise CorpusError(f"the weight {value!r} of corpus {text!r} is not a number") from None
+    if not 0 < weight < math.inf:  # nor is NaN
+        raise CorpusError(f"the weight {value} of corpus {text!r} must be above 0 and finite")
+    return weight
 
 
 def read_lines(path: Path) -> list[str]:
+    text = read_text(path)
+    if not text.strip():
+        raise CorpusError(f"{path} is empty")
+    return text.removesuffix("\n").split("\n")
+
+
+def read_text(path: Path) -> str:
+    """All of a file, without the byte order mark that some programs write first: it would be part of a sentence."""
     try:
-        data = path.read_bytes()
+        data = path.read_bytes().removeprefix(BOM_UTF8)
     except OSError as error:
         raise CorpusError(f"cannot read {path}: {error.strerror}") from error
-    if not data.strip():
-        raise CorpusError(f"{path} is empty")
     try:
-        return data.decode("utf-8").removesuffix("\n").split("\n")
+        return data.decode("utf-8")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise CorpusError(
@@ -98,11 +109,19 @@ def read_table(path: Path, languages: Sequence[str]) -> list[Pair]:
             raise CorpusError(f"{path}, line {number}: {len(columns)} columns, a TSV corpus has 2")
         pairs.append((columns[0].strip(), columns[1].strip()))
     header, *rows = pairs
-    if sorted(header) != sorted(languages):
+    if not names_columns(header, languages):
         return pairs
     if not rows:
         raise CorpusError(f"{path} names its columns and has no line below")
     return rows if header[0] == languages[0] else [(first, second) for second, first in rows]
+
+
+def names_columns(columns: Sequence[str], languages: Sequence[str]) -> bool:
+    return sorted(columns) == sorted(languages)
+
+
+def has_header(path: Path, languages: Sequence[str]) -> bool:
+    return names_columns([column.strip() for column in read_lines(path)[0].split("\t")], languages)
 
 
 def filter_pairs(pairs: Iterable[Pair]) -> tuple[list[Pair], Counter[str]]:
@@ -209,6 +228,10 @@ class Corpus:
     weight: float
     machine: str | None
     into: str | None = None
+
+    def fits(self, max_tokens: int) -> np.ndarray:
+        """[pairs]: which have no more tokens than this on either side."""
+        return np.maximum(self.first.lengths(), self.second.lengths()) <= max_tokens
 
 
 def tokenize(

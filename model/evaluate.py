@@ -8,7 +8,7 @@ that the exported graphs and the engine are tested against.
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,7 +21,7 @@ from rich.table import Table
 from torch import Tensor
 
 from model.batches import pad
-from model.corpus import CorpusError, read_pairs
+from model.corpus import CorpusError, has_header, read_pairs
 from model.saved import SavedModel, SavedModelError, load_model
 from model.tokenizer import BOS_ID, EOS_ID
 from model.transformer import Transformer, source_mask
@@ -220,12 +220,72 @@ def evaluate(
     }
 
 
-def read_test(source: Path, reference: Path | None, pair: dict[str, Any]) -> list[tuple[str, str]]:
-    if reference is None and source.suffix != ".tsv":
+@dataclass(frozen=True)
+class HeldOutText:
+    """Sources and references, with the line of the file that the first of them stands in."""
+
+    pairs: list[tuple[str, str]]
+    first_line: int = 1
+
+
+def read_test(source: Path, reference: Path | None, saved: SavedModel, pair: dict[str, Any]) -> HeldOutText:
+    wanted = pair["source"], pair["target"]
+    if reference is not None:
+        return HeldOutText(read_pairs([source, reference]))
+    if source.suffix != ".tsv":
         raise CorpusError(
             f"the reference file is missing: give the translations of {source} after it; only a .tsv has both"
         )
-    return read_pairs([source] if reference is None else [source, reference], (pair["source"], pair["target"]))
+    if has_header(source, wanted):
+        return HeldOutText(read_pairs([source], wanted), first_line=2)
+    pairs = read_pairs([source])
+    if columns_of(saved, source, wanted)[0] == wanted[0]:
+        return HeldOutText(pairs)
+    return HeldOutText([(second, first) for first, second in pairs])
+
+
+def columns_of(saved: SavedModel, table: Path, languages: tuple[str, str]) -> tuple[str, ...]:
+    """The languages of a table's columns where the table does not name them: in the order of training."""
+    order = saved.languages or order_told_by_files(saved.training, languages)
+    if sorted(order) != sorted(languages):
+        raise CorpusError(
+            f"{table} does not name its columns, and this model does not say in which order it was trained: "
+            f"write a first line of {languages[0]} and {languages[1]}, in the order of the columns, with a tab between"
+        )
+    return order
+
+
+def order_told_by_files(training: dict[str, Any], languages: tuple[str, str]) -> tuple[str, ...]:
+    """Models of the first versions: whoever trained on a.pt,a.en had --languages pt,en; empty where that is unsure."""
+    endings = [[Path(name).suffix[1:] for name in corpus["files"]] for corpus in training.get("corpora", [])]
+    orders = {tuple(pair) for pair in endings if sorted(pair) == sorted(languages)}
+    return orders.pop() if len(orders) == 1 else ()
+
+
+def leave_out_too_long(saved: SavedModel, text: HeldOutText, pair: dict[str, Any]) -> tuple[HeldOutText, list[int]]:
+    """What the network has positions for, and the lines of the rest."""
+    room = saved.config.max_positions - len(pair["source_prefix_ids"]) - 1  # the end of the sentence has one, too
+    encoded = saved.tokenizer.encode_batch([source for source, _ in text.pairs])
+    fits = [len(ids) <= room for ids in encoded]
+    kept = [both for both, fit in zip(text.pairs, fits, strict=True) if fit]
+    return HeldOutText(kept, text.first_line), [text.first_line + i for i, fit in enumerate(fits) if not fit]
+
+
+def tell_left_out(source: Path, lines: Sequence[int], max_positions: int) -> str:
+    numbers = ", ".join(map(str, lines))
+    return (
+        f"{source}, line {numbers}: more tokens than the {max_positions} that this network can read; "
+        "left out of the scores: split it into sentences to have it scored"
+    )
+
+
+def prepare_report(out: Path | None) -> None:
+    """Scoring takes minutes: what cannot be written fails before."""
+    if out is None:
+        return
+    if out.is_dir():
+        raise CorpusError(f"{out} is a folder: give --json the name of a file, such as {out / 'report.json'}")
+    out.parent.mkdir(parents=True, exist_ok=True)
 
 
 def show(report: dict[str, Any], console: Console) -> None:
@@ -259,17 +319,23 @@ def run(
     try:
         saved = load_model(model)
         chosen = find_pair(saved, pair)
-        pairs = read_test(source, reference, chosen)[:limit]
-        if out is not None:
-            out.parent.mkdir(parents=True, exist_ok=True)  # scoring takes minutes: what cannot be written fails before
+        text = read_test(source, reference, saved, chosen)
+        text, too_long = leave_out_too_long(saved, replace(text, pairs=text.pairs[:limit]), chosen)
+        if too_long:
+            told = tell_left_out(source, too_long, saved.config.max_positions)
+            console.print(told, style="yellow", markup=False, soft_wrap=True)
+        if not text.pairs:
+            raise CorpusError(f"no line of {source} is left to score")
+        prepare_report(out)
     except (CorpusError, SavedModelError, OSError) as error:
         console.print(str(error), style="red", markup=False, soft_wrap=True)
         raise typer.Exit(1) from error
-    reports = [evaluate(saved, pairs, chosen, size, worst_sentences) for size in beams]
+    reports = [evaluate(saved, text.pairs, chosen, size, worst_sentences) for size in beams]
     for report in reports:
         show(report, Console())
     if out is not None:
-        out.write_text(json.dumps(reports, ensure_ascii=False, indent=1))
+        told_all = [report | {"lines_left_out": too_long} for report in reports]
+        out.write_text(json.dumps(told_all, ensure_ascii=False, indent=1))
 
 
 def main() -> None:

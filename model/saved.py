@@ -7,6 +7,7 @@ and one JSON header: configuration, pairs, how it was trained. Nothing else is n
 import json
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,7 @@ class SavedModel:
     tokenizer: Tokenizer
     pairs: list[dict[str, Any]]  # {"source", "target", "source_prefix_ids"}
     training: dict[str, Any]  # corpora, steps, scores: what the model card tells
+    languages: tuple[str, ...] = ()  # of the two columns of a table to train on, in order; older files do not say
 
     @property
     def config(self) -> TransformerConfig:
@@ -42,15 +44,16 @@ class SavedModel:
 
 def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
     """A reader sees the old file or the new one, never half of one, whatever is killed when."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         write(temporary)
         with temporary.open("rb") as file:
             os.fsync(file.fileno())
         temporary.replace(path)
     except (OSError, RuntimeError, SafetensorError) as error:  # torch reports a full disk as RuntimeError
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):  # below what is no folder there is nothing to remove, either
+            temporary.unlink(missing_ok=True)
         raise SavedModelError(f"could not write {path} ({error}); what was there before is untouched") from error
 
 
@@ -59,6 +62,7 @@ def save_model(path: Path, saved: SavedModel, half: bool = False) -> None:
     tensors = {name: tensor.detach().to(dtype).contiguous() for name, tensor in saved.network.state_dict().items()}
     tensors[TOKENIZER_KEY] = torch.from_numpy(np.frombuffer(saved.tokenizer.model, np.uint8).copy())
     header = {"config": saved.config.to_dict(), "pairs": saved.pairs, "training": saved.training}
+    header["languages"] = list(saved.languages)
     metadata = {HEADER_KEY: json.dumps(header, sort_keys=True, ensure_ascii=False)}
     write_atomically(path, lambda temporary: save_file(tensors, temporary, metadata))
 
@@ -80,7 +84,8 @@ def load_model(path: Path) -> SavedModel:
         raise SavedModelError(
             f"{path} does not hold the weights that its own configuration asks for: {error}"
         ) from error
-    return SavedModel(network.eval(), tokenizer, header["pairs"], header["training"])
+    languages = tuple(header.get("languages", ()))
+    return SavedModel(network.eval(), tokenizer, header["pairs"], header["training"], languages)
 
 
 def no_folder(path: Path) -> str:

@@ -84,9 +84,18 @@ class Tokenizer:
 
     def symbol_id(self, symbol: str) -> int:
         found = int(self._processor.piece_to_id(symbol))
-        if found == UNK_ID:
+        if found == self._processor.unk_id():  # its own: that of a foreign tokenizer may have another number
             raise ValueError(f"this tokenizer has no symbol {symbol}; train it again with the languages you use")
         return found
+
+    def is_ours(self) -> bool:
+        """Made by `train_tokenizer`: what is fed to the network is looked up by these ids, not by name."""
+        processor = self._processor
+        ids = processor.pad_id(), processor.unk_id(), processor.bos_id(), processor.eos_id()
+        control = [MACHINE_TAG, *map(placeholder_tag, range(NUM_PLACEHOLDERS))]
+        return ids == (PAD_ID, UNK_ID, BOS_ID, EOS_ID) and all(
+            processor.is_control(processor.piece_to_id(symbol)) for symbol in control
+        )
 
     def placeholder_id(self, number: int) -> int:
         return self.symbol_id(placeholder_tag(number))

@@ -7,9 +7,11 @@ A run folder that holds a checkpoint is resumed.
 """
 
 import ctypes
+import hashlib
 import random
 import signal
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -19,10 +21,10 @@ import torch
 import typer
 from rich.console import Console
 
-from model.batches import Batches, Direction, directions
-from model.checkpoint import STATE
+from model.batches import EXTRA_TOKENS, Batches, Direction, directions
+from model.checkpoint import INITIAL_WEIGHTS, STATE
 from model.config import PRESETS, OptimizerKind, Precision, TrainConfig, preset
-from model.corpus import CorpusError, CorpusSpec, Pair, filter_pairs, read_pairs, tokenize
+from model.corpus import Corpus, CorpusError, CorpusSpec, Pair, filter_pairs, read_pairs, tokenize
 from model.saved import SavedModel, SavedModelError, load_model, write_atomically
 from model.tokenizer import Tokenizer, train_tokenizer
 from model.trainer import Trainer, TrainingError
@@ -30,6 +32,7 @@ from model.transformer import Transformer
 from model.workers import Workers
 
 TOKENIZER = "tokenizer.model"  # the name in the run folder
+DEFAULT_PRESET = "small"
 TOKENIZER_LINES_PER_CORPUS = 200_000
 
 
@@ -42,7 +45,7 @@ class Recipe:
     pairs: tuple[str, ...]
     corpora: tuple[str, ...]
     valid: str
-    preset: str = "small"
+    preset: str | None = None  # initial weights have a shape of their own
     tokenizer: Path | None = None
     vocab_size: int | None = None
     dropout: float | None = None
@@ -51,7 +54,9 @@ class Recipe:
     def __post_init__(self) -> None:
         if len(self.languages) != 2:
             raise CorpusError("--languages names the two sides of the corpora, such as pt,en")
-        preset(self.preset)  # raises where there is none of this name
+        if self.init and self.preset:
+            raise CorpusError(f"the weights of --init have a shape of their own: leave --preset {self.preset} out")
+        preset(self.shape)  # raises where there is none of this name
         targets = [target for _, target in self.directions()]
         for spec in map(CorpusSpec.parse, self.corpora):
             for key, known in (("machine", self.languages), ("into", targets)):
@@ -59,6 +64,10 @@ class Recipe:
                     raise CorpusError(f"{key}={language} of {spec.files[0]} is none of {', '.join(known)}")
         if CorpusSpec.parse(self.valid).into:
             raise CorpusError("--valid is read in every direction that is learned: it takes no into=LANGUAGE")
+
+    @property
+    def shape(self) -> str:
+        return self.preset or DEFAULT_PRESET
 
     def directions(self) -> list[tuple[str, str]]:
         parsed = []
@@ -72,22 +81,44 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Text:
-    """One corpus as read: what is left of it after filtering."""
+    """One corpus as read: what is left of it after filtering, and how many pairs were dropped for which reason."""
 
     spec: CorpusSpec
     pairs: list[Pair]
+    dropped: Counter[str]
+
+    def told(self) -> str:
+        names = " + ".join(path.name for path in self.spec.files)
+        reasons = ", ".join(f"{count} {reason}" for reason, count in self.dropped.most_common()) or "nothing"
+        return f"{names}: {len(self.pairs)} pairs, dropped {reasons}"
 
 
-def read_texts(specs: Sequence[str], languages: tuple[str, str], console: Console) -> list[Text]:
+def read_texts(specs: Sequence[str], languages: tuple[str, str]) -> list[Text]:
     texts = []
     for spec in map(CorpusSpec.parse, specs):
-        pairs, dropped = filter_pairs(read_pairs(spec.files, languages))
-        reasons = ", ".join(f"{count} {reason}" for reason, count in dropped.most_common()) or "nothing"
-        console.print(f"{' + '.join(path.name for path in spec.files)}: {len(pairs)} pairs, dropped {reasons}")
-        if not pairs:
-            raise CorpusError(f"no pair of {spec.files[0]} is left after filtering")
-        texts.append(Text(spec, pairs))
+        text = Text(spec, *filter_pairs(read_pairs(spec.files, languages)))
+        if not text.pairs:
+            raise CorpusError(f"no pair of {spec.files[0]} is left after filtering ({text.told()})")
+        texts.append(text)
     return texts
+
+
+def encode(
+    text: Text, tokenizer: Tokenizer, config: TrainConfig, placeholder_fraction: float, console: Console
+) -> tuple[Text, Corpus]:
+    """Tokens, and the text that is really learned from: `Batches` leaves out what has too many of them."""
+    corpus = tokenize(text.pairs, text.spec, tokenizer, placeholder_fraction, config.seed)
+    fits = corpus.fits(config.max_tokens)[: corpus.num_plain]
+    kept = [pair for pair, fit in zip(text.pairs, fits.tolist(), strict=True) if fit]
+    too_long = Counter({f"over {config.max_tokens} tokens": len(text.pairs) - len(kept)})
+    used = Text(text.spec, kept, text.dropped + too_long)
+    console.print(used.told(), markup=False)
+    if not kept:
+        raise CorpusError(
+            f"all pairs of {text.spec.files[0]} have more than {config.max_tokens} tokens on a side: "
+            "split them into sentences, or give a higher --max-tokens"
+        )
+    return used, corpus
 
 
 def find_tokenizer(recipe: Recipe, texts: list[Text]) -> Tokenizer:
@@ -113,9 +144,15 @@ def find_tokenizer(recipe: Recipe, texts: list[Text]) -> Tokenizer:
 
 def read_tokenizer(path: Path) -> Tokenizer:
     try:
-        return Tokenizer(path.read_bytes())
+        tokenizer = Tokenizer(path.read_bytes())
     except (OSError, RuntimeError) as error:
         raise CorpusError(f"{path} is not a SentencePiece model: {error}") from error
+    if not tokenizer.is_ours():
+        raise CorpusError(
+            f"{path} was not made by Dragoman: its special pieces have other numbers, or some are missing; "
+            "leave --tokenizer out to learn one"
+        )
+    return tokenizer
 
 
 def refuse_another_tokenizer(recipe: Recipe, own: Tokenizer) -> None:
@@ -136,7 +173,7 @@ def learn_tokenizer(recipe: Recipe, texts: list[Text]) -> Tokenizer:
         raise CorpusError(f"{recipe.folder} has a run but no tokenizer: give the --tokenizer that it was begun with")
     lines = [side for text in texts for pair in text.pairs[:TOKENIZER_LINES_PER_CORPUS] for side in pair]
     random.Random(1).shuffle(lines)
-    size = recipe.vocab_size or PRESETS[recipe.preset].vocab_size
+    size = recipe.vocab_size or PRESETS[recipe.shape].vocab_size
     return Tokenizer(train_tokenizer(lines, size, recipe.languages))
 
 
@@ -150,13 +187,24 @@ def new_model(recipe: Recipe, tokenizer: Tokenizer, ways: list[Direction]) -> Sa
     pairs = [{"source": d.source, "target": d.target, "source_prefix_ids": list(d.prefix_ids)} for d in ways]
     if recipe.init is None:
         changes = {} if recipe.dropout is None else {"dropout": recipe.dropout}
-        config = preset(recipe.preset, vocab_size=tokenizer.vocab_size, **changes)
-        return SavedModel(Transformer(config), tokenizer, pairs, {"preset": recipe.preset})
+        config = preset(recipe.shape, vocab_size=tokenizer.vocab_size, **changes)
+        return SavedModel(Transformer(config), tokenizer, pairs, {"preset": recipe.shape}, recipe.languages)
     saved = load_model(recipe.init)
     if saved.tokenizer.model != tokenizer.model:
         raise SavedModelError(f"{recipe.init} was trained with another tokenizer than this run's; use a new run folder")
     network = saved.network if recipe.dropout is None else with_dropout(saved.network, recipe.dropout)
-    return SavedModel(network, tokenizer, pairs, {"preset": recipe.preset, "initialized_from": saved.training})
+    facts = {
+        "preset": saved.training.get("preset"),
+        "initialized_from": saved.training,
+        INITIAL_WEIGHTS: hashlib.sha256(recipe.init.read_bytes()).hexdigest(),
+    }
+    return SavedModel(network, tokenizer, pairs, facts, recipe.languages)
+
+
+def refuse_more_than_positions(config: TrainConfig, max_positions: int) -> None:
+    room = max_positions - EXTRA_TOKENS
+    if config.max_tokens > room:
+        raise CorpusError(f"--max-tokens {config.max_tokens} is more than this network can read: give {room} or less")
 
 
 def with_dropout(network: Transformer, rate: float) -> Transformer:
@@ -181,22 +229,24 @@ def keep_freed_memory() -> None:
 
 def build_trainer(recipe: Recipe, config: TrainConfig, console: Console) -> Trainer:
     pairs = recipe.directions()
-    texts = read_texts(recipe.corpora, recipe.languages, console)
-    valid = read_texts([recipe.valid], recipe.languages, console)[0]
+    texts = read_texts(recipe.corpora, recipe.languages)
+    (valid,) = read_texts([recipe.valid], recipe.languages)
     tokenizer = find_tokenizer(recipe, texts)
     ways = directions(pairs, recipe.languages, tokenizer)
     torch.manual_seed(config.seed)
     saved = new_model(recipe, tokenizer, ways)
+    refuse_more_than_positions(config, saved.config.max_positions)
+    encoded = [encode(text, tokenizer, config, config.placeholder_fraction, console) for text in texts]
+    valid, valid_corpus = encode(valid, tokenizer, config, 0.0, console)
     keep_tokenizer(recipe.folder, tokenizer)  # only now: one that does not fit must not stay in the folder
-    saved.training.update(train_config=config.to_dict(), corpora=corpora_facts(texts))
-    corpora = [tokenize(text.pairs, text.spec, tokenizer, config.placeholder_fraction, config.seed) for text in texts]
-    valid_corpus = tokenize(valid.pairs, valid.spec, tokenizer, 0.0, config.seed)
+    saved.training.update(train_config=config.to_dict(), corpora=corpora_facts([text for text, _ in encoded]))
+    corpora = [corpus for _, corpus in encoded]
     valid_pairs = [(b, a) if ways[0].swapped else (a, b) for a, b in valid.pairs]
     return Trainer(
         recipe.folder,
         saved,
         Batches(corpora, ways, config.batch_tokens, config.join_fraction, config.max_tokens, config.seed),
-        Batches([valid_corpus], ways, config.batch_tokens, seed=config.seed),
+        Batches([valid_corpus], ways, config.batch_tokens, max_tokens=config.max_tokens, seed=config.seed),
         valid_pairs,
         config,
         Workers(),
@@ -223,6 +273,7 @@ def corpora_facts(texts: list[Text]) -> list[dict[str, object]]:
         {
             "files": [path.name for path in text.spec.files],
             "pairs": len(text.pairs),
+            "dropped": dict(text.dropped),
             "weight": text.spec.weight,
             "machine_made": text.spec.machine,
             "into": text.spec.into,
@@ -242,7 +293,9 @@ def run(
     pair: Annotated[
         list[str], typer.Option(help="what to learn, such as pt-en; twice for both directions in one model")
     ],
-    preset_name: Annotated[str, typer.Option("--preset", help=", ".join(PRESETS))] = "small",
+    preset_name: Annotated[
+        str | None, typer.Option("--preset", help=f"{', '.join(PRESETS)}; without, {DEFAULT_PRESET}")
+    ] = None,
     tokenizer: Annotated[Path | None, typer.Option(help="use this SentencePiece model instead of learning one")] = None,
     vocab_size: Annotated[int | None, typer.Option(min=1, help="pieces of a new tokenizer")] = None,
     init: Annotated[Path | None, typer.Option(help="start from these weights, with a fresh optimizer")] = None,
@@ -261,9 +314,10 @@ def run(
     validate_every: Annotated[int, typer.Option(help="in updates")] = TrainConfig.validate_every,
     patience: Annotated[int, typer.Option(help="validations without a better loss")] = TrainConfig.patience,
     average: Annotated[int, typer.Option(help="best checkpoints averaged into the model")] = TrainConfig.average,
-    scored_sentences: Annotated[int, typer.Option(help="of --valid, for BLEU")] = TrainConfig.scored_sentences,
+    scored_sentences: Annotated[int, typer.Option(help="of --valid, for BLEU; 0: none")] = TrainConfig.scored_sentences,
     join_fraction: Annotated[float, typer.Option(help="of pairs joined into longer ones")] = TrainConfig.join_fraction,
     placeholder_fraction: Annotated[float, typer.Option(help="of pairs")] = TrainConfig.placeholder_fraction,
+    max_tokens: Annotated[int, typer.Option(help="longer pairs are dropped")] = TrainConfig.max_tokens,
     checkpoint_seconds: Annotated[float, typer.Option(help="what a crash may cost")] = TrainConfig.checkpoint_seconds,
     seed: Annotated[int, typer.Option()] = TrainConfig.seed,
     threads: Annotated[int, typer.Option(min=1, help="threads of this process")] = 1,
@@ -279,17 +333,21 @@ def run(
         recipe = Recipe(
             folder, sides, tuple(pair), tuple(corpus), valid, preset_name, tokenizer, vocab_size, dropout, init
         )
-        trainer = build_trainer(recipe, config, console)
-        if trainer.resume():
-            console.print(f"resumed at update {trainer.progress.step}")
-        stop_politely(trainer)
-        result = trainer.run()
+        trainer, result = follow(recipe, config, console)
     except (CorpusError, SavedModelError, TrainingError, ValueError) as error:
         console.print(str(error), style="red", markup=False)
         raise typer.Exit(1) from error
     trainer.workers.part()
     if trainer.workers.is_first:
         console.print(ending(trainer, result))
+
+
+def follow(recipe: Recipe, config: TrainConfig, console: Console) -> tuple[Trainer, Path | None]:
+    trainer = build_trainer(recipe, config, console)
+    if trainer.resume():
+        console.print(f"resumed at update {trainer.progress.step}")
+    stop_politely(trainer)
+    return trainer, trainer.run()
 
 
 def ending(trainer: Trainer, result: Path | None) -> str:

@@ -7,14 +7,25 @@ the whole update, over all passes and processes: two processes compute the gradi
 import math
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
 from rich.console import Console
 
 from model.batches import Batch, Batches
-from model.checkpoint import STATE, Progress, average, keep_best, load_state, save_state
+from model.checkpoint import (
+    STATE,
+    Progress,
+    average,
+    drop_lost,
+    facts_so_far,
+    forget_others,
+    keep_best,
+    load_state,
+    random_state,
+    save_state,
+)
 from model.config import TrainConfig
 from model.curve import Curve
 from model.evaluate import evaluate
@@ -67,6 +78,7 @@ class Trainer:
         self.skipped_in_a_row = 0
         self.asked_to_stop = False  # from outside
         self.stopping = False  # all processes know that one of them was asked, after the same update
+        self.saved_at, self.checkpoint_due = time.monotonic(), False  # by the first one's clock, known to all
 
     def resume(self) -> bool:
         path = self.folder / STATE
@@ -76,12 +88,25 @@ class Trainer:
         self.network.load_state_dict(state["network"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.progress = Progress(**state["progress"])
-        torch.set_rng_state(state["rng"])
+        self.saved.training.update(facts_so_far(state.get("training", {}), self.saved.training, self.progress.step))
+        torch.set_rng_state(random_state(state, self.workers.rank))
+        lost = drop_lost(self.folder / "best", self.progress)
+        if lost and self.workers.is_first:
+            names = ", ".join(map(str, lost))
+            self.console.print(f"{names} is missing: the model will be averaged without it", markup=False)
         return True
 
     def checkpoint(self) -> None:
+        """All processes together: each has a random state of its own."""
+        self._save(self.workers.gather(torch.get_rng_state()))
+
+    def _save(self, random_states: list[torch.Tensor]) -> None:
         if self.workers.is_first:
-            save_state(self.folder / STATE, self.saved, self.optimizer, self.progress)
+            save_state(self.folder / STATE, self.saved, self.optimizer, self.progress, random_states)
+        self.saved_at = time.monotonic()
+
+    def _is_late(self) -> bool:
+        return self.workers.is_first and time.monotonic() - self.saved_at > self.config.checkpoint_seconds
 
     def groups(self) -> Iterator[list[Batch]]:
         """This process's batches of every update, from where the run stands, epoch after epoch."""
@@ -112,9 +137,9 @@ class Trainer:
                 target_tokens + batch.num_target_tokens,
                 tokens + batch.num_tokens,
             )
-        numbers = total, target_tokens, tokens, self.asked_to_stop
-        total, target_tokens, tokens, asked = self.workers.sum_gradients(self.network, *numbers)  # type: ignore[assignment]
-        self.stopping = asked > 0
+        numbers = total, target_tokens, tokens, self.asked_to_stop, self._is_late()
+        total, target_tokens, tokens, asked, late = self.workers.sum_gradients(self.network, *numbers)  # type: ignore[assignment]
+        self.stopping, self.checkpoint_due = asked > 0, late > 0
         for parameter in self.network.parameters():
             if parameter.grad is not None:
                 parameter.grad.div_(target_tokens)
@@ -148,22 +173,25 @@ class Trainer:
             tokens += batch.num_target_tokens
         return total / tokens
 
-    def validate(self, curve: Curve) -> None:
+    def validate(self, curve: Curve, random_states: list[torch.Tensor]) -> None:
         """Only the first process looks; its verdict (`stale`) is shared by `run`."""
         loss = self.validation_loss()
         self.progress.stale = (
             0 if not self.progress.best or loss < self.progress.best[0][0] else self.progress.stale + 1
         )
         keep_best(self.folder / "best", self.network, self.progress, loss, self.config.average)
-        scored = evaluate(
-            self.saved, self.valid_pairs[: self.config.scored_sentences], self.saved.pairs[0], 1, 0, quiet=True
-        )
-        curve.add(step=self.progress.step, valid_loss=loss, valid_bleu=scored["bleu"], seconds=self.progress.seconds)
+        curve.add(step=self.progress.step, valid_loss=loss, seconds=self.progress.seconds)
+        self._save(random_states)  # before BLEU, which takes long: whatever happens then costs no update
+        forget_others(self.folder / "best", self.progress)
+        bleu = self._bleu(curve) if self.config.scored_sentences else ""
         curve.draw()
-        self.console.print(
-            f"update {self.progress.step}: validation loss {loss:.4f}, BLEU {scored['bleu']} on {scored['sentences']}"
-        )
-        self.checkpoint()
+        self.console.print(f"update {self.progress.step}: validation loss {loss:.4f}{bleu}")
+
+    def _bleu(self, curve: Curve) -> str:
+        pairs = self.valid_pairs[: self.config.scored_sentences]
+        scored = evaluate(self.saved, pairs, self.saved.pairs[0], 1, 0, quiet=True)
+        curve.add(step=self.progress.step, valid_bleu=scored["bleu"])
+        return f", BLEU {scored['bleu']} on {scored['sentences']}"
 
     def publish(self) -> Path:
         """The average of the best weights as a saved model."""
@@ -175,7 +203,7 @@ class Trainer:
             "averaged_updates": [step for _, step in self.progress.best],
         }
         path = self.folder / RESULT
-        save_model(path, SavedModel(self.network, self.saved.tokenizer, self.saved.pairs, training))
+        save_model(path, replace(self.saved, training=training))
         self.network.load_state_dict(live)
         return path
 
@@ -186,7 +214,7 @@ class Trainer:
         """
         curve = Curve(self.folder, self.progress.step) if self.workers.is_first else None
         with Meter(self.console, self.config.max_steps, self.progress, visible=self.workers.is_first) as meter:
-            saved_at, groups = time.monotonic(), self.groups()
+            groups = self.groups()
             while self.progress.step < self.config.max_steps and self.progress.stale < self.config.patience:
                 loss = self.update(next(groups))  # drawn only to be learned from: a group that is drawn counts as done
                 meter.show(loss)
@@ -199,9 +227,8 @@ class Trainer:
                     self._validate_together(curve)
                 if self.stopping:
                     return None
-                if time.monotonic() - saved_at > self.config.checkpoint_seconds:
+                if self.checkpoint_due:
                     self.checkpoint()
-                    saved_at = time.monotonic()
         self.checkpoint()
         return self.publish() if self.workers.is_first and self.progress.best else None
 
@@ -209,6 +236,7 @@ class Trainer:
         return self.progress.step % self.config.validate_every == 0 or self.progress.step == self.config.max_steps
 
     def _validate_together(self, curve: Curve | None) -> None:
+        random_states = self.workers.gather(torch.get_rng_state())
         if curve:
-            self.validate(curve)
+            self.validate(curve, random_states)
         self.progress.stale = self.workers.share(self.progress.stale)

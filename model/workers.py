@@ -45,9 +45,22 @@ class Workers:
         dist.all_reduce(done)  # the others' are zero here
         return done
 
+    def gather(self, tensor: torch.Tensor) -> list[torch.Tensor]:
+        """Everyone's, in the order of ranks; the same shape everywhere."""
+        if self.size == 1:
+            return [tensor]
+        everyones = [torch.empty_like(tensor) for _ in range(self.size)]
+        dist.all_gather(everyones, tensor)
+        return everyones
+
     def part(self) -> None:
-        """When all is done: a process that ends with others still listening to it is sometimes taken for a crash."""
+        """When all is done: a process that ends with others still listening to it is sometimes taken for a crash.
+
+        The barrier, because the first has a model to write when the others have nothing left to do: without it they
+        took their ends of the connections away under its hands, and some runs that had succeeded ended in SIGABRT.
+        """
         if self.size > 1:
+            dist.barrier()
             dist.destroy_process_group()
 
     def share(self, number: int) -> int:

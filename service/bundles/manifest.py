@@ -6,6 +6,7 @@ Standard library only, because the exporter writes what this file reads. Running
 
 import hashlib
 import json
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -235,6 +236,12 @@ class _Section:
             self.fail(f"has something other than integers in {key!r} of its {self.where}: export it again")
         return tuple(values)
 
+    def positive(self, key: str) -> int:
+        value = self.get(key, int)
+        if value < 1:
+            self.fail(f"has {value} for {key!r} in its {self.where}, where at least 1 is needed: export it again")
+        return value
+
     def flat(self, cls: type[T]) -> T:
         """A dataclass of plain fields only."""
         return cls(**{field.name: self.get(field.name, cast(type, field.type)) for field in fields(cast(Any, cls))})
@@ -248,7 +255,7 @@ def _parse(path: Path, top: _Section) -> Bundle:
         precision=top.one_of("precision", "int8", "fp32", "fp16"),
         pairs=tuple(map(_pair, top.sections("pairs"))),
         architecture=top.section("architecture").flat(Architecture),
-        limits=top.section("limits").flat(Limits),
+        limits=_limits(top.section("limits")),
         tokenizer=_tokenizer(top.section("tokenizer")),
         special_ids=_special_ids(top.section("special_ids")),
         rules=_rules(top.section("rules")),
@@ -259,7 +266,14 @@ def _parse(path: Path, top: _Section) -> Bundle:
     )
     if not bundle.pairs:
         top.fail("serves no language pair: export it again")
+    strange = [i for i in bundle.special_ids.placeholder_ids if not 0 <= i < bundle.architecture.vocab_size]
+    if strange:
+        top.fail(f"has the placeholder id {strange[0]}, which its vocabulary lacks: export it again")
     return bundle
+
+
+def _limits(section: _Section) -> Limits:
+    return Limits(section.positive("max_source_tokens"), section.positive("max_new_tokens"))
 
 
 def _pair(section: _Section) -> Pair:
@@ -287,12 +301,21 @@ def _special_ids(section: _Section) -> SpecialIds:
 def _rules(section: _Section) -> Rules:
     return Rules(
         normalization=section.one_of("normalization", "gnmt", "length", "none"),
-        alpha=section.get("alpha", float),
+        alpha=_alpha(section),
         stop_rule=section.one_of("stop_rule", "count", "bound"),
         repetition_guard=section.get("repetition_guard", bool),
         forced_end=section.get("forced_end", bool),
-        default_beam_size=section.get("default_beam_size", int),
+        default_beam_size=section.positive("default_beam_size"),
     )
+
+
+def _alpha(section: _Section) -> float:
+    value = section.get("alpha", float)
+    if not 0 <= value < math.inf:  # NaN is not, either
+        section.fail(
+            f"has the alpha {value} in its {section.where}, which must be 0 or more, and finite: export it again"
+        )
+    return value
 
 
 def _state_tensor(section: _Section) -> StateTensor:

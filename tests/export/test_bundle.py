@@ -1,6 +1,8 @@
 """An export ends in a proven bundle under its name, or in nothing at all."""
 
 import json
+import os
+import signal
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +10,7 @@ import onnxruntime as ort
 import pytest
 from rich.console import Console
 
-from export.bundle import ExportError, Request, export, main, parse, read_sentences
+from export.bundle import ExportError, Request, _Export, export, main, parse, read_sentences
 from export.decoding import GraphDecoder
 from export.verify import VerificationError
 from model.corpus import read_pairs
@@ -159,6 +161,33 @@ def test_an_old_bundle_is_replaced_only_when_asked(tiny_saved: SavedModel, few_s
     assert folder_content(tmp_path) == {"out", "empty.txt"}
 
 
+@pytest.mark.parametrize("content", [{"thesis.txt": "years of work"}, {}])
+def test_only_a_bundle_is_ever_replaced(tmp_path: Path, content: dict[str, str]) -> None:
+    """A slip in the name must not cost a folder of something else; it is refused before the model is even read."""
+    out = tmp_path / "out"
+    out.mkdir()
+    for name, text in content.items():
+        (out / name).write_text(text)
+    request = Request(Path("absent.safetensors"), out, "fp32", golden=out, tests=((out, out),), replace=True)
+    with pytest.raises(ExportError, match=r"out is not a bundle \(it has no bundle.json\).* give another name"):
+        export(request, Console(quiet=True))
+    assert folder_content(out) == set(content)
+
+
+def test_what_came_while_the_bundle_was_made_is_not_replaced(
+    tiny_saved: SavedModel, few_sentences: Path, tmp_path: Path
+) -> None:
+    """An export takes minutes, and somebody else may take the name."""
+
+    class Newcomer(Console):
+        def print(self, *objects: object, **options: object) -> None:
+            (tmp_path / "out").mkdir(exist_ok=True)
+
+    with pytest.raises(ExportError, match="is not a bundle"):
+        export_tiny(tiny_saved, tmp_path / "out", "fp32", few_sentences, console=Newcomer(), replace=True)
+    assert folder_content(tmp_path) == {"out"}
+
+
 def empty_file(folder: Path) -> Path:
     path = folder / "empty.txt"
     path.write_text("")
@@ -173,7 +202,7 @@ def empty_file(folder: Path) -> Path:
         ({"calibration": None}, "--calibration FILE"),
         ({"parity_sentences": 10_000}, "usable sentences; parity needs 10000"),
         ({"pair": "xx-yy"}, "this model translates pt-en"),
-        ({"calibration": Path("absent.txt")}, "absent.txt cannot be read"),
+        ({"calibration": Path("absent.txt")}, "cannot read absent.txt"),
         ({"golden": Path("/dev/null")}, "of 0 sentences in /dev/null none .* give more and shorter ones"),
     ],
 )
@@ -184,6 +213,24 @@ def test_what_cannot_be_exported_is_refused_in_one_sentence(
     with pytest.raises(ExportError, match=sentence):
         export_tiny(tiny_saved, tmp_path / "out", "int8", few_sentences, **changes)
     assert folder_content(tmp_path) == set()
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+def test_the_tokens_of_a_float_bundle_are_not_restricted(precision: Precision) -> None:
+    """Only int8 graphs can leave tokens out: the option was taken, and did nothing."""
+    file = Path("a.en")
+    request = Request(file, file, precision, golden=file, tests=((file, file),), target_texts=(file,))
+    with pytest.raises(ExportError, match=f"for int8 only, and this bundle is to be {precision}: leave --target-text"):
+        export(request, Console(quiet=True))
+
+
+def test_a_bundle_below_a_file_is_refused(tiny_saved: SavedModel, tmp_path: Path) -> None:
+    """A place where nothing can be written is told before anything is computed."""
+    file = tmp_path / "m.safetensors"
+    save_model(file, tiny_saved)
+    request = Request(file, file / "out", "fp32", golden=file, tests=((file, file),))
+    with pytest.raises(ExportError, match=r"out cannot be written \(.*\): give another name"):
+        export(request, Console(quiet=True))
 
 
 def test_files_of_unequal_length_are_refused(tiny_saved: SavedModel, few_sentences: Path, tmp_path: Path) -> None:
@@ -220,6 +267,20 @@ def test_lines_end_where_training_saw_them_end(tmp_path: Path) -> None:
     """A separator within one sentence must not shift every reference below it; Windows' line ends are no text."""
     (tmp_path / "a.pt").write_bytes("Um\u2028dois\x85\x0c\r\nTrês\r\n".encode())
     assert read_sentences(tmp_path / "a.pt", "pt") == ["Um\u2028dois\x85\x0c", "Três"]
+
+
+@pytest.mark.parametrize("name", ["s.tsv", "s.pt"])
+def test_the_mark_before_utf8_is_no_text(tmp_path: Path, name: str) -> None:
+    """Windows' programs write it: the first column would have another name, the first sentence another first letter."""
+    (tmp_path / name).write_bytes(b"\xef\xbb\xbf" + ("pt\ten\nSol\tSun\n" if name == "s.tsv" else "Sol\n").encode())
+    assert read_sentences(tmp_path / name, "pt") == ["Sol"]
+
+
+def test_text_that_is_not_utf8_is_refused_with_its_line(tmp_path: Path) -> None:
+    """As in training, and counted from where the file begins, mark or not."""
+    (tmp_path / "s.pt").write_bytes(b"\xef\xbb\xbfSol\nn\xe3o\n")
+    with pytest.raises(ExportError, match=r"s\.pt, line 2: byte 0xe3 is not UTF-8"):
+        read_sentences(tmp_path / "s.pt", "pt")
 
 
 @pytest.mark.parametrize(
@@ -267,6 +328,41 @@ def test_the_command_line_becomes_a_request(tmp_path: Path) -> None:
     assert request.parity_sentences == 200
     with pytest.raises(SystemExit):
         parse(["m.safetensors", "out", "--parity-sentences", "50"])
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "least"),
+    [
+        ("--default-beam-size", "0", 1),
+        ("--max-source-tokens", "0", 1),
+        ("--max-new-tokens", "-5", 1),
+        ("--max-new-tokens", "many", 1),
+        ("--parity-sentences", "199", 200),
+    ],
+)
+def test_a_number_out_of_range_is_refused_by_its_option(
+    option: str, value: str, least: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Zero beams were exported, and no server could use the bundle."""
+    with pytest.raises(SystemExit) as ended:
+        parse(["m.safetensors", "out", f"{option}={value}"])
+    assert ended.value.code == 2
+    assert f"argument {option}: {value} is no whole number of at least {least}" in capsys.readouterr().err
+
+
+def test_an_export_that_is_asked_to_end_leaves_nothing(
+    tiny_saved: SavedModel, few_sentences: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SIGTERM ends a process at once, by default, and what it had written so far would stay."""
+    before = signal.getsignal(signal.SIGTERM)
+    monkeypatch.setattr(_Export, "write", lambda *_: os.kill(os.getpid(), signal.SIGTERM))
+    save_model(tmp_path / "m.safetensors", tiny_saved)
+    files = ["--golden", str(few_sentences), "--verify", str(few_sentences), str(few_sentences)]
+    with pytest.raises(SystemExit) as ended:
+        main([str(tmp_path / "m.safetensors"), str(tmp_path / "out"), "--precision", "fp32", *files])
+    assert ended.value.code == 128 + signal.SIGTERM
+    assert folder_content(tmp_path) == set()
+    assert signal.getsignal(signal.SIGTERM) is before
 
 
 def test_limits_never_exceed_the_positions_that_the_network_has(

@@ -99,6 +99,14 @@ def test_a_file_that_the_manifest_does_not_list_is_refused(written: Bundle) -> N
         (lambda r: r["pairs"][0].update(source_prefix_ids=["a"]), "something other than integers"),
         (lambda r: r.update(rules=[]), "has no usable 'rules'"),
         (lambda r: r["tokenizer"]["files"].update(model=["x"]), "has no usable 'model'"),
+        (lambda r: r["limits"].update(max_source_tokens=0), "has 0 for 'max_source_tokens' in its limits"),
+        (lambda r: r["limits"].update(max_new_tokens=-1), "has -1 for 'max_new_tokens' in its limits"),
+        (lambda r: r["rules"].update(default_beam_size=0), "has 0 for 'default_beam_size' in its rules"),
+        (lambda r: r["rules"].update(alpha=-0.1), "has the alpha -0.1 in its rules"),
+        (lambda r: r["rules"].update(alpha=float("nan")), "has the alpha nan"),
+        (lambda r: r["rules"].update(alpha=float("inf")), "has the alpha inf"),
+        (lambda r: r["special_ids"].update(placeholder_ids=[5, 32]), "placeholder id 32, which its vocabulary lacks"),
+        (lambda r: r["special_ids"].update(placeholder_ids=[-1]), "placeholder id -1"),
     ],
 )
 def test_a_wrong_manifest_is_refused_in_one_sentence(written: Bundle, change: Callable, sentence: str) -> None:

@@ -40,7 +40,17 @@ def test_broken_utf8_is_refused_with_its_line(tmp_path: Path) -> None:
         read_pairs(files)
 
 
-@pytest.mark.parametrize("content", ["", "\n\n", "  \n"])
+def test_the_mark_before_utf8_is_no_text(tmp_path: Path) -> None:
+    """Windows' programs write it: a table's first column had another name then, and both were learned the wrong way."""
+    table = write(tmp_path / "a.tsv", b"\xef\xbb\xbfen\tpt\none\tum\n")
+    assert read_pairs([table], ("pt", "en")) == [("um", "one")]
+    files = write(tmp_path / "a.pt", b"\xef\xbb\xbfum\n"), write(tmp_path / "a.en", "one\n")
+    assert read_pairs(files) == [("um", "one")]
+    with pytest.raises(CorpusError, match=r"line 2: byte 0xe3"):
+        read_pairs([write(tmp_path / "b.tsv", b"\xef\xbb\xbfa\tb\nn\xe3o\tno\n")])
+
+
+@pytest.mark.parametrize("content", ["", "\n\n", "  \n", "\ufeff\n"])
 def test_empty_files_are_refused(tmp_path: Path, content: str) -> None:
     """Training on nothing helps nobody."""
     with pytest.raises(CorpusError, match="is empty"):
@@ -95,6 +105,13 @@ def test_corpus_specs_carry_weight_and_origin() -> None:
     for wrong in ("a.txt", "a,b,c", "a.tsv;colour=red"):
         with pytest.raises(CorpusError):
             CorpusSpec.parse(wrong)
+
+
+@pytest.mark.parametrize("weight", ["0", "-1", "inf", "nan", "-inf"])
+def test_a_weight_is_a_number_that_can_be_counted_with(weight: str) -> None:
+    """None of these says how often a pair is to be seen; one of them took all memory."""
+    with pytest.raises(CorpusError, match=f"the weight {weight} of corpus .* must be above 0 and finite"):
+        CorpusSpec.parse(f"a.tsv;weight={weight}")
 
 
 def text_of(chunks: Chunks) -> list[int]:

@@ -5,15 +5,28 @@ import math
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
 from typer.testing import CliRunner
 
 from model import evaluate as evaluation
 from model.config import TransformerConfig
-from model.evaluate import beam, find_pair, greedy, length_penalty, score, score_by_length
-from model.saved import SavedModel, save_model
+from model.evaluate import (
+    HeldOutText,
+    beam,
+    find_pair,
+    greedy,
+    leave_out_too_long,
+    length_penalty,
+    read_test,
+    score,
+    score_by_length,
+)
+from model.saved import SavedModel, load_model, save_model
 from model.tokenizer import BOS_ID, EOS_ID, Tokenizer
 from model.transformer import Transformer
 
@@ -115,7 +128,7 @@ def saved_path(tmp_path: Path, tokenizer: Tokenizer) -> Path:
     torch.manual_seed(0)
     small = Transformer(TransformerConfig(tokenizer.vocab_size, 16, 32, 2, 1, 1))
     pair = {"source": "pt", "target": "en", "source_prefix_ids": []}
-    save_model(tmp_path / "m.safetensors", SavedModel(small, tokenizer, [pair], {}))
+    save_model(tmp_path / "m.safetensors", SavedModel(small, tokenizer, [pair], {}, ("pt", "en")))
     return tmp_path / "m.safetensors"
 
 
@@ -139,6 +152,8 @@ def test_evaluate_command_writes_a_report(tmp_path: Path, saved_path: Path, app:
     assert missing.exit_code == 1
     nowhere = CliRunner().invoke(app, [*arguments, "--json", str(tmp_path / "a.tsv" / "r.json")])
     assert (nowhere.exit_code, "BLEU" in nowhere.output) == (1, False)
+    folder = CliRunner().invoke(app, [*arguments, "--json", str(tmp_path)], env={"COLUMNS": "500"})
+    assert (folder.exit_code, "is a folder: give --json the name of a file" in folder.output) == (1, True)
     assert CliRunner().invoke(app, [*arguments, "--beam", "0"]).exit_code == 2
     assert CliRunner().invoke(app, [*arguments, "--limit", "0"]).exit_code == 2
 
@@ -153,6 +168,83 @@ def test_a_table_is_scored_by_the_names_of_its_columns(
     assert result.exit_code == 0, result.output
     (report,) = json.loads((tmp_path / "r.json").read_text())
     assert [(row["source"], row["reference"]) for row in report["worst"]] == [("Bom dia.", "Good morning.")]
+
+
+PT_EN = {"source": "pt", "target": "en", "source_prefix_ids": []}
+BY_FILES = {"corpora": [{"files": ["months.tsv"]}, {"files": ["train.en", "train.pt"]}]}
+
+
+def model_that_says(tokenizer: Tokenizer, languages: tuple[str, ...], training: dict[str, Any]) -> SavedModel:
+    small = Transformer(TransformerConfig(tokenizer.vocab_size, 16, 32, 2, 1, 1, max_positions=24))
+    return SavedModel(small, tokenizer, [PT_EN], training, languages)
+
+
+@pytest.mark.parametrize(
+    ("languages", "training", "table"),
+    [
+        (("pt", "en"), {}, "Sol.\tSun.\n"),
+        (("en", "pt"), {}, "Sun.\tSol.\n"),
+        (("en", "pt"), {}, "pt\ten\nSol.\tSun.\n"),
+        ((), {}, "en\tpt\nSun.\tSol.\n"),
+        ((), BY_FILES, "Sun.\tSol.\n"),
+    ],
+)
+def test_a_table_means_what_it_meant_in_training(
+    tmp_path: Path, tokenizer: Tokenizer, languages: tuple[str, ...], training: dict[str, Any], table: str
+) -> None:
+    """Trained with --languages en,pt, it was scored with its columns the other way round, near zero."""
+    (tmp_path / "a.tsv").write_text(table)
+    text = read_test(tmp_path / "a.tsv", None, model_that_says(tokenizer, languages, training), PT_EN)
+    assert text.pairs == [("Sol.", "Sun.")]
+
+
+@pytest.mark.parametrize(
+    "training",
+    [{}, {"corpora": [{"files": ["a.pt", "a.en"]}, {"files": ["b.en", "b.pt"]}]}, {"corpora": [{"files": ["a.tsv"]}]}],
+)
+def test_columns_that_nobody_names_are_not_guessed(tmp_path: Path, tokenizer: Tokenizer, training: dict) -> None:
+    """Models of the first versions do not say; where their files do not, either, the table has to."""
+    (tmp_path / "a.tsv").write_text("Sol.\tSun.\n")
+    with pytest.raises(evaluation.CorpusError, match="write a first line of pt and en, in the order of the columns"):
+        read_test(tmp_path / "a.tsv", None, model_that_says(tokenizer, (), training), PT_EN)
+
+
+def test_a_model_that_does_not_tell_its_languages_is_loaded(tmp_path: Path, saved_path: Path) -> None:
+    """Those of the version before; the one that we ship is one of them."""
+    with safe_open(saved_path, "pt") as file:
+        header = json.loads(file.metadata()["dragoman"])
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    assert header.pop("languages") == ["pt", "en"]
+    save_file(tensors, tmp_path / "old.safetensors", {"dragoman": json.dumps(header)})
+    assert load_model(tmp_path / "old.safetensors").languages == ()
+    assert load_model(saved_path).languages == ("pt", "en")
+
+
+def test_a_line_beyond_the_networks_positions_is_left_out_and_told(
+    tmp_path: Path, tokenizer: Tokenizer, app: evaluation.typer.Typer
+) -> None:
+    """One such line ended the whole evaluation in a traceback."""
+    save_model(tmp_path / "m.safetensors", model_that_says(tokenizer, (), {}))
+    (tmp_path / "a.tsv").write_text(f"pt\ten\nSol.\tSun.\n{'sol ' * 30}\tSun.\nLua.\tMoon.\n")
+    arguments = [str(tmp_path / "m.safetensors"), str(tmp_path / "a.tsv"), "--json", str(tmp_path / "r.json")]
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 0, result.output
+    assert "a.tsv, line 3: more tokens than the 24 that this network can read; left out" in result.output
+    reports = json.loads((tmp_path / "r.json").read_text())
+    assert [(report["sentences"], report["lines_left_out"]) for report in reports] == [(2, [3])] * 2
+    (tmp_path / "a.tsv").write_text(f"pt\ten\n{'sol ' * 30}\tSun.\n")
+    nothing = CliRunner().invoke(app, arguments)
+    assert (nothing.exit_code, "is left to score" in nothing.output) == (1, True)
+
+
+def test_a_line_that_just_fits_is_scored(tokenizer: Tokenizer) -> None:
+    """The end of the sentence needs a position, too; and one more would be one too many."""
+    saved = model_that_says(tokenizer, (), {})
+    texts = ["1" * count for count in range(10, 40)]
+    kept, too_long = leave_out_too_long(saved, HeldOutText([(text, "") for text in texts]), PT_EN)
+    assert max(len(tokenizer.encode(source)) for source, _ in kept.pairs) == 23
+    assert len(kept.pairs) + len(too_long) == len(texts)
+    assert len(list(evaluation.translate(saved, [source for source, _ in kept.pairs], PT_EN, 1))) == len(kept.pairs)
 
 
 def test_a_forgotten_reference_is_asked_for(tmp_path: Path, saved_path: Path, app: evaluation.typer.Typer) -> None:

@@ -1,12 +1,28 @@
 """Text survives: whatever goes in comes out, and control symbols are never parsed from text."""
 
+import io
 import unicodedata
+from pathlib import Path
 
 import pytest
+import sentencepiece
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from model.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID, Tokenizer, train_tokenizer
+from model.corpus import CorpusError
+from model.tokenizer import (
+    BOS_ID,
+    EOS_ID,
+    MACHINE_TAG,
+    NUM_PLACEHOLDERS,
+    PAD_ID,
+    UNK_ID,
+    Tokenizer,
+    placeholder_tag,
+    train_tokenizer,
+)
+from model.train import read_tokenizer
+from tests.data.make_tokenizers import path_of
 
 TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=40)
 
@@ -61,3 +77,40 @@ def test_unknown_symbols_are_refused(tokenizer: Tokenizer) -> None:
     """A tag that the tokenizer lacks must not silently become the unknown piece."""
     with pytest.raises(ValueError, match="no symbol <to:xx>"):
         tokenizer.symbol_id("<to:xx>")
+
+
+OUR_IDS = {"pad_id": PAD_ID, "unk_id": UNK_ID, "bos_id": BOS_ID, "eos_id": EOS_ID}
+OUR_SYMBOLS = [MACHINE_TAG, *map(placeholder_tag, range(NUM_PLACEHOLDERS))]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"control_symbols": OUR_SYMBOLS}, OUR_IDS, {**OUR_IDS, "user_defined_symbols": OUR_SYMBOLS}],
+    ids=["other numbers", "no symbols", "symbols that can be typed"],
+)
+def test_a_tokenizer_that_others_made_is_refused(
+    tmp_path: Path, sentence_pairs: list[tuple[str, str]], options: dict[str, object]
+) -> None:
+    """Padding, beginning and end are numbers to the network: with others it learned for hours that words end it."""
+    model = io.BytesIO()
+    lines = iter([pair[0] for pair in sentence_pairs[:80]])
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=lines, model_writer=model, vocab_size=200, minloglevel=2, hard_vocab_limit=False, **options
+    )
+    (tmp_path / "foreign.model").write_bytes(model.getvalue())
+    with pytest.raises(
+        CorpusError, match=r"foreign.model was not made by Dragoman.* leave --tokenizer out to learn one"
+    ):
+        read_tokenizer(tmp_path / "foreign.model")
+    assert read_tokenizer(path_of(900)).is_ours()
+
+
+def test_the_unknown_piece_of_a_foreign_tokenizer_is_no_symbol(sentence_pairs: list[tuple[str, str]]) -> None:
+    """It has another number than ours, and passed for every symbol that was asked for."""
+    model = io.BytesIO()
+    lines = iter([pair[0] for pair in sentence_pairs[:80]])
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=lines, model_writer=model, vocab_size=200, minloglevel=2, hard_vocab_limit=False
+    )
+    with pytest.raises(ValueError, match="no symbol <machine>"):
+        Tokenizer(model.getvalue()).symbol_id(MACHINE_TAG)

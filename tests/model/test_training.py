@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import io
 import json
 import math
 import os
@@ -18,13 +19,15 @@ import torch
 from rich.console import Console
 
 from model.batches import Batch
-from model.checkpoint import Progress, average, keep_best
+from model.checkpoint import Progress, average, drop_lost, facts_so_far, forget_others, keep_best
 from model.config import TrainConfig
 from model.corpus import CorpusError
 from model.saved import SavedModelError, load_model, save_model, write_atomically
 from model.tokenizer import train_tokenizer
 from model.train import Recipe, build_trainer
 from model.trainer import Trainer, TrainingError, learning_rate
+from model.workers import Workers
+from tests.data.make_tokenizers import path_of
 
 QUICK = {"batch_tokens": 500, "accumulate": 2, "warmup_steps": 4, "validate_every": 1000, "scored_sentences": 4}
 ROOT = Path(__file__).parents[2]
@@ -65,7 +68,8 @@ def make_trainer(folder: Path, files: tuple[Path, Path], init: Path | None = Non
 
 def make_recipe(folder: Path, files: tuple[Path, Path], **changes: object) -> Recipe:
     text = f"{files[0]},{files[1]}"
-    recipe = Recipe(folder, ("pt", "en"), ("pt-en",), (text,), text, preset="tiny", vocab_size=900)
+    shape = None if changes.get("init") else "tiny"
+    recipe = Recipe(folder, ("pt", "en"), ("pt-en",), (text,), text, preset=shape, vocab_size=900)
     return dataclasses.replace(recipe, **changes)  # type: ignore[arg-type]
 
 
@@ -247,9 +251,192 @@ def test_only_the_best_are_kept_and_averaged(tmp_path: Path) -> None:
         progress.step = step
         torch.nn.init.constant_(network.weight, step)
         keep_best(tmp_path, network, progress, loss, count=2)
+        forget_others(tmp_path, progress)
     assert progress.best == [(1.0, 2), (2.0, 3)]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["2.pt", "3.pt"]
     assert average(tmp_path, progress)["weight"].tolist() == [[2.5, 2.5], [2.5, 2.5]]
+
+
+class Killed(BaseException):
+    """Stands for kill -9, at a place that a real one would have to be lucky to meet."""
+
+
+def kill(*_: object, **__: object) -> None:
+    raise Killed
+
+
+def test_killed_while_it_validates_a_run_finds_its_best_weights(
+    tmp_path: Path, corpus_files: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The old ones were deleted before a checkpoint named the new ones: the run could never end in a model."""
+    options = {"max_steps": 2, "validate_every": 1, "average": 1, "scored_sentences": 0}
+    first = make_trainer(tmp_path, corpus_files, **options)
+    save, saves = first._save, [1]
+
+    def save_once(states: list[torch.Tensor]) -> None:
+        save(states) if saves.pop() else kill()
+        saves.append(0)
+
+    monkeypatch.setattr(first, "_save", save_once)
+    with pytest.raises(Killed):
+        first.run()
+    second = make_trainer(tmp_path, corpus_files, **options)
+    assert second.resume()
+    assert [step for _, step in second.progress.best] == [1]
+    assert second.run() == tmp_path / "model.safetensors"
+    assert [path.name for path in (tmp_path / "best").iterdir()] == [f"{second.progress.best[0][1]}.pt"]
+
+
+def test_what_goes_wrong_with_bleu_costs_no_update(
+    tmp_path: Path, corpus_files: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The checkpoint came after it: a run that failed there failed again at the same place, for ever."""
+    trainer = make_trainer(tmp_path, corpus_files, max_steps=1, scored_sentences=1)
+    monkeypatch.setattr("model.trainer.evaluate", kill)
+    with pytest.raises(Killed):
+        trainer.run()
+    again = make_trainer(tmp_path, corpus_files, max_steps=1)
+    assert again.resume()
+    assert again.run() == tmp_path / "model.safetensors"
+
+
+def test_weights_that_are_lost_are_left_out_and_told(tmp_path: Path, corpus_files: tuple[Path, Path]) -> None:
+    """Runs that the version before left so must be able to go on."""
+    make_trainer(tmp_path, corpus_files, max_steps=2, validate_every=1, scored_sentences=0).run()
+    (tmp_path / "best" / "1.pt").unlink()
+    again = make_trainer(tmp_path, corpus_files)
+    told = io.StringIO()
+    again.console = Console(file=told, width=500)
+    assert again.resume()
+    assert [step for _, step in again.progress.best] == [2]
+    assert "best/1.pt is missing: the model will be averaged without it" in told.getvalue()
+
+
+def test_nothing_is_lost_where_all_files_are_there(tmp_path: Path) -> None:
+    """And what is not a step's weights is nobody's business."""
+    progress = Progress(best=[(0.5, 1), (0.6, 2)])
+    for name in ("1.pt", "2.pt", "3.pt", "mine.pt"):
+        (tmp_path / name).touch()
+    assert drop_lost(tmp_path, progress) == []
+    forget_others(tmp_path, progress)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["1.pt", "2.pt", "mine.pt"]
+
+
+def test_every_process_goes_on_with_its_own_random_state(tmp_path: Path, corpus_files: tuple[Path, Path]) -> None:
+    """All took the first one's: two processes that were resumed did not end where they would have."""
+    states = [torch.Generator().manual_seed(seed).get_state() for seed in (1, 2)]
+    first = make_trainer(tmp_path, corpus_files)
+    first.workers.gather = lambda _: states  # type: ignore[method-assign]
+    first.checkpoint()
+    for rank in (0, 1):
+        trainer = make_trainer(tmp_path, corpus_files)
+        trainer.workers.rank = rank
+        assert trainer.resume()
+        assert torch.equal(torch.get_rng_state(), states[rank])
+
+
+def test_processes_part_when_all_are_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that left while another wrote the model made the whole run end in SIGABRT, now and then."""
+    calls: list[str] = []
+    workers = Workers()
+    workers.size = 2
+    for name in ("barrier", "destroy_process_group"):
+        monkeypatch.setattr(f"torch.distributed.{name}", lambda name=name: calls.append(name))
+    workers.part()
+    assert calls == ["barrier", "destroy_process_group"]
+
+
+def test_no_bleu_is_computed_where_none_is_asked_for(tmp_path: Path, corpus_files: tuple[Path, Path]) -> None:
+    """It takes longer than the loss, and not everybody looks at it."""
+    assert make_trainer(tmp_path, corpus_files, max_steps=1, scored_sentences=0).run()
+    assert "valid_bleu" not in (tmp_path / "curve.jsonl").read_text()
+    assert "valid_loss" in (tmp_path / "curve.jsonl").read_text()
+
+
+@pytest.mark.parametrize("name", ["scored_sentences", "max_tokens"])
+def test_a_negative_number_is_refused(name: str) -> None:
+    """-1 sentences were all but the last one."""
+    with pytest.raises(ValueError, match=f"{name} must be at least"):
+        TrainConfig(**{name: -1})
+
+
+def test_pairs_of_too_many_tokens_are_counted_and_told(tmp_path: Path, corpus_files: tuple[Path, Path]) -> None:
+    """They were left out of every batch, and the facts said that they had been learned from."""
+    told = io.StringIO()
+    config = TrainConfig(**{**QUICK, "max_tokens": 30})  # type: ignore[arg-type]
+    recipe = make_recipe(tmp_path, corpus_files, tokenizer=path_of(900))
+    trainer = build_trainer(recipe, config, Console(file=told, width=500))
+    (facts,) = trainer.saved.training["corpora"]
+    items = [item for batch in trainer.valid.epoch(0) for item in batch]
+    assert facts["pairs"] == len(items) == len(trainer.valid_pairs)
+    assert facts["dropped"]["over 30 tokens"] > 0
+    assert f"{facts['pairs']} pairs, dropped {facts['dropped']['over 30 tokens']} over 30 tokens" in told.getvalue()
+
+
+def test_a_line_that_no_network_could_read_does_not_end_the_run(
+    tmp_path: Path, corpus_files: tuple[Path, Path]
+) -> None:
+    """In --valid it ended every validation in a traceback, and the run began again and again."""
+    for path in corpus_files:
+        path.write_text("ж" * 700 + "\n" + path.read_text("utf-8"), "utf-8")
+    trainer = follow(make_recipe(tmp_path / "run", corpus_files, tokenizer=path_of(900)), max_steps=1)
+    assert trainer.saved.training["corpora"][0]["dropped"]["over 120 tokens"] >= 1
+    assert not any("ж" in source for source, _ in trainer.valid_pairs)
+    assert trainer.run()
+
+
+@pytest.mark.parametrize("place", ["corpora", "valid"])
+def test_text_of_which_nothing_is_left_is_refused(place: str, tmp_path: Path, corpus_files: tuple[Path, Path]) -> None:
+    """A run without a single pair to learn from, or to be judged by, divided by zero."""
+    table = tmp_path / "long.tsv"
+    table.write_text("ж" * 130 + "\t" + "ж" * 130 + "\n", "utf-8")
+    recipe = make_recipe(tmp_path / "run", corpus_files, tokenizer=path_of(900))
+    recipe = dataclasses.replace(recipe, **{place: (str(table),) if place == "corpora" else str(table)})
+    with pytest.raises(CorpusError, match=r"all pairs of .*long.tsv have more than 120 tokens .* higher --max-tokens"):
+        follow(recipe)
+    assert not recipe.folder.exists()
+
+
+def test_more_tokens_than_positions_are_refused(tmp_path: Path, corpus_files: tuple[Path, Path]) -> None:
+    """Tags and the end of a sentence need places of their own."""
+    recipe = make_recipe(tmp_path / "run", corpus_files, tokenizer=path_of(900))
+    with pytest.raises(CorpusError, match="--max-tokens 510 is more than this network can read: give 509 or less"):
+        follow(recipe, max_tokens=510)
+    assert follow(recipe, max_tokens=509)
+
+
+def test_a_run_remembers_where_it_began_and_all_that_it_read(tmp_path: Path, corpus_files: tuple[Path, Path]) -> None:
+    """Resumed without --init or with other text, a run told of neither; the model card would have been wrong."""
+    weights = make_trainer(tmp_path / "a", corpus_files, max_steps=1, scored_sentences=0).run()
+    begun = make_trainer(tmp_path / "b", corpus_files, init=weights)
+    losses(begun, 1)
+    begun.checkpoint()
+    both = f"{corpus_files[0]},{corpus_files[1]}"
+    resumed = follow(make_recipe(tmp_path / "b", corpus_files, corpora=(f"{both};weight=2",)))
+    assert resumed.resume()
+    facts = resumed.saved.training
+    assert facts["initialized_from"]["updates"] == 1
+    assert [(corpus["weight"], corpus.get("until_update")) for corpus in facts["corpora"]] == [(2.0, None), (1.0, 1)]
+    assert make_trainer(tmp_path / "b", corpus_files, init=weights).resume()  # the same command goes on
+
+
+def test_initial_weights_that_come_too_late_are_refused(tmp_path: Path, corpus_files: tuple[Path, Path]) -> None:
+    """They changed nothing in a run that was there already, and were told as what it had begun with."""
+    weights = make_trainer(tmp_path / "a", corpus_files, max_steps=1, scored_sentences=0).run()
+    with pytest.raises(SavedModelError, match="begun without --init: --init changes nothing in it; use a new run"):
+        make_trainer(tmp_path / "a", corpus_files, init=weights).resume()
+    begun = make_trainer(tmp_path / "b", corpus_files, init=weights)
+    begun.checkpoint()
+    save_model(tmp_path / "other.safetensors", begun.saved)
+    with pytest.raises(SavedModelError, match="begun with other weights"):
+        make_trainer(tmp_path / "b", corpus_files, init=tmp_path / "other.safetensors").resume()
+
+
+def test_text_that_comes_back_is_told_once() -> None:
+    """And what ended earlier keeps its own end."""
+    a, b, c = ({"files": [name]} for name in "abc")
+    was = {"corpora": [a, b | {"until_update": 3}, c | {"until_update": 4}]}
+    assert facts_so_far(was, {"corpora": [b]}, 9)["corpora"] == [b, {"until_update": 9} | a, c | {"until_update": 4}]
 
 
 def test_initial_weights_start_a_new_run(tmp_path: Path, corpus_files: tuple[Path, Path]) -> None:
@@ -269,7 +456,7 @@ def test_initial_weights_may_go_on_with_another_dropout(tmp_path: Path, corpus_f
     saved = make_trainer(tmp_path / "a", corpus_files, max_steps=2, validate_every=2).run()
     assert saved is not None
     text = f"{corpus_files[0]},{corpus_files[1]}"
-    recipe = Recipe(tmp_path / "b", ("pt", "en"), ("pt-en",), (text,), text, preset="tiny", dropout=0.0, init=saved)
+    recipe = Recipe(tmp_path / "b", ("pt", "en"), ("pt-en",), (text,), text, dropout=0.0, init=saved)
     network = build_trainer(recipe, TrainConfig(**QUICK), Console(quiet=True)).network  # type: ignore[arg-type]
     assert network.config.dropout == 0.0
     assert torch.equal(network.train()(*ONES), network.eval()(*ONES))
@@ -354,13 +541,15 @@ def test_text_and_schedule_may_change_when_a_run_is_resumed(tmp_path: Path, corp
 def test_a_checkpoint_that_does_not_tell_what_it_learns_is_resumed(
     tmp_path: Path, corpus_files: tuple[Path, Path]
 ) -> None:
-    """Those of the version before; from the next one on it does."""
+    """Those of the versions before; from the next one on it does."""
     make_trainer(tmp_path, corpus_files).checkpoint()
     state = torch.load(tmp_path / "last.pt", weights_only=True)
-    del state["task"]
+    del state["task"], state["training"]
+    (state["rng"],) = state.pop("random_states")
     torch.save(state, tmp_path / "last.pt")
     trainer = make_trainer(tmp_path, corpus_files)
     assert trainer.resume()
+    assert torch.equal(torch.get_rng_state(), state["rng"])
     trainer.checkpoint()
     assert torch.load(tmp_path / "last.pt", weights_only=True)["task"]["pairs"] == ["pt-en"]
 
@@ -443,6 +632,7 @@ def test_bad_text_gets_one_sentence_and_exit_1(tmp_path: Path, corpus_files: tup
     ("changes", "sentence"),
     [
         ({"preset": "huge"}, "there is no preset 'huge'; choose one of tiny"),
+        ({"preset": "tiny", "init": Path("m.safetensors")}, "a shape of their own: leave --preset tiny out"),
         ({"corpora": ("a.pt,a.en;weight=much",)}, "'much' of corpus .* is not a number"),
         ({"corpora": ("a.pt,a.en;machine=de",)}, "machine=de of a.pt is none of pt, en"),
         ({"corpora": ("a.pt,a.en;into=pt",)}, "into=pt of a.pt is none of en"),
@@ -499,6 +689,16 @@ def test_a_failed_write_leaves_nothing_half_done(tmp_path: Path) -> None:
     with pytest.raises(SavedModelError, match="no space"):
         write_atomically(tmp_path / "x", fail)
     assert [path.name for path in tmp_path.iterdir()] == ["x"]
+    assert (tmp_path / "x").read_text() == "old"
+
+
+def test_what_is_written_below_a_file_gets_one_sentence(tmp_path: Path) -> None:
+    """A run folder that is a file: no traceback, and the file stays."""
+    (tmp_path / "x").write_text("old")
+    with pytest.raises(SavedModelError, match=r"could not write .*x/y/z"):
+        write_atomically(tmp_path / "x" / "y" / "z", lambda path: path.write_text("new") and None)
+    with pytest.raises(SavedModelError, match=r"could not write .*x/z"):
+        write_atomically(tmp_path / "x" / "z", lambda path: path.write_text("new") and None)
     assert (tmp_path / "x").read_text() == "old"
 
 
