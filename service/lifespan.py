@@ -33,6 +33,8 @@ def lifespan_of(catalog: ServingCatalog, rooms: Rooms, reloader: Reloader) -> Ca
 
     @asynccontextmanager
     async def lifespan(app: object) -> AsyncIterator[None]:
+        if rooms.lifecycle.loaded:  # the same app's last life has ended with draining
+            rooms.lifecycle.loaded = rooms.lifecycle.draining = False
         report = await reloader.reload()
         if not catalog.routes():
             await asyncio.to_thread(catalog.close, drain=False)
@@ -40,7 +42,7 @@ def lifespan_of(catalog: ServingCatalog, rooms: Rooms, reloader: Reloader) -> Ca
             why = "the lines above say why" if report.failed else f"there is none in {where}"
             log.error("no bundle can serve: %s; `dragoman doctor` with the same --bundles tells more", why)
             raise NothingServesError
-        rooms.lifecycle.loaded, rooms.lifecycle.draining = True, False
+        rooms.lifecycle.loaded = True  # and ready, unless a signal came meanwhile
         tasks = [asyncio.create_task(_told(name, work)) for name, work in _background(rooms, reloader).items()]
         try:
             yield

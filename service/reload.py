@@ -34,7 +34,7 @@ class Reloader:
             self._asked.set()
 
     async def reload(self) -> ReloadReport:
-        self._keys.reload()
+        self._keys.reload()  # first: a revoked key is gone, whatever becomes of the bundles
         report = await asyncio.to_thread(self._catalog.reload)
         for label in report.loaded:
             log.info("bundle loaded", extra={"bundle": label})
@@ -51,15 +51,25 @@ class Reloader:
         while True:
             await self._asked.wait()
             self._asked.clear()
-            await self.reload()
+            try:
+                await self.reload()
+            except Exception:  # of one reload: a disk that fails now may be well when it is asked for again
+                log.exception("a reload failed; what serves goes on serving")
 
     async def watch_bundles(self, directory: Path) -> None:
         """Ask for a reload whenever a bundle in the directory changes, until cancelled; our own log may lie there."""
         from watchfiles import awatch  # 50 ms that only a server that watches needs
 
         async for _ in awatch(directory):
-            if await asyncio.to_thread(self._catalog.changed):
+            if await self._bundles_changed():
                 self.ask()
+
+    async def _bundles_changed(self) -> bool:
+        try:
+            return await asyncio.to_thread(self._catalog.changed)
+        except Exception:
+            log.exception("the bundles could not be looked at; the next change is looked at again")
+            return False
 
     async def watch_keys(self, file: Path, look_again_seconds: float = 5.0) -> None:
         """Ask for a reload whenever the keys file changes, until cancelled.

@@ -15,10 +15,11 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
+from typing import cast
 
 import uvicorn
 from starlette.applications import Starlette
-from uvicorn._types import ASGI3Application
+from uvicorn._types import ASGI3Application, ASGIReceiveCallable, ASGISendCallable, Scope
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from service.api.body import HEADERS_TOO_LARGE
@@ -45,8 +46,15 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._start_clock()
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        async def answer(scope: Scope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
+            await app(scope, receive, send)
+            if cycle.response_started and not cycle.response_complete and not cycle.disconnected:
+                # Given up because nobody reads it: closing would wait until somebody does.
+                cycle.disconnected = True
+                self.transport.abort()
+
         self._answering = cycle
-        super()._start_asgi_task(cycle, app)
+        super()._start_asgi_task(cycle, cast(ASGI3Application, answer))
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_clock()
@@ -57,8 +65,10 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
+        clock = self._deadline
         super().data_received(data)
-        if self._deadline is not None:  # still in the headers
+        # Still in the same headers. What came with the end of another request may be mostly that one's body.
+        if clock is not None and self._deadline is clock:
             self._header_bytes += len(data)
             if self._header_bytes > self.max_header_bytes:
                 self._hang_up(b"HTTP/1.1 431 Request Header Fields Too Large\r\n")
@@ -79,14 +89,23 @@ class BoundedHttpProtocol(HttpToolsProtocol):
 
     def _start_clock(self) -> None:
         if self._deadline is None:
-            self._deadline = self.loop.call_later(
-                self.header_timeout_seconds, self._hang_up, b"HTTP/1.1 408 Request Timeout\r\n"
-            )
+            self._deadline = self.loop.call_later(self.header_timeout_seconds, self._time_out)
 
     def _stop_clock(self) -> None:
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
+
+    def _time_out(self) -> None:
+        self._stop_clock()
+        if self._is_answering and not self.transport.is_closing():
+            self._start_clock()  # the answers come first; behind many of them we do not even read
+        else:
+            self._hang_up(b"HTTP/1.1 408 Request Timeout\r\n")
+
+    @property
+    def _is_answering(self) -> bool:
+        return bool(self.pipeline) or (self._answering is not None and not self._answering.response_complete)
 
     def _hang_up(self, status_line: bytes) -> None:
         self._stop_clock()

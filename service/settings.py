@@ -46,7 +46,9 @@ class Settings(BaseSettings):
     )
     threads: int = Field(0, ge=0, le=256, description="Decode loops, one thread each; 0 takes the CPUs of the cgroup")
     max_rows: int = Field(32, ge=1, le=4096, description="Rows of the running batch, per decode loop")
-    max_queued_tokens: int = Field(32_768, ge=1, description="Source tokens that may wait; beyond it the answer is 429")
+    max_queued_tokens: int = Field(
+        32_768, ge=1, description="Source tokens of lines that may wait, and as many of long documents; beyond it 429"
+    )
     encode_budget_tokens: int = Field(256, ge=1, description="Source tokens encoded at most between two decoder steps")
     step_budget_ms: float = Field(
         0.15, gt=0, description="Step time beyond which a long document's rows pause while shorter requests run"

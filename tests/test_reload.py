@@ -1,10 +1,13 @@
-"""The keys file is read again when it changes, however it does, and at no other time."""
+"""The keys file is read again when it changes, however it does, and at no other time; nothing that fails ends that."""
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from service.api.keys import Key, KeyRing, digest, write_keys
 from service.bundles.catalog import ReloadReport
@@ -179,3 +182,66 @@ async def test_a_log_beside_the_bundles_is_no_reason_to_read_them_again(tmp_path
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+class BrokenBundles(NoBundles):
+    """A disk that fails whenever it is asked, until it is well again."""
+
+    def __init__(self) -> None:
+        self.broken = True
+        self.num_looks = self.num_reloads = 0
+
+    def changed(self) -> bool:
+        self.num_looks += 1
+        if self.broken:
+            raise OSError("Stale file handle")
+        return True
+
+    def reload(self) -> ReloadReport:
+        self.num_reloads += 1
+        if self.broken:
+            raise OSError("Stale file handle")
+        return ReloadReport()
+
+
+@asynccontextmanager
+async def in_background(*works: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    tasks = [asyncio.create_task(work) for work in works]
+    try:
+        async with asyncio.timeout(30):
+            yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def test_a_reload_that_fails_is_not_the_last(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """One error of a disk must not keep the keys that are revoked afterwards valid until the next restart."""
+    path = tmp_path / "keys.json"
+    write_keys(path, [Key("revoked", digest("revoked"))])
+    keys, bundles, reloaded = KeyRing(path), BrokenBundles(), asyncio.Event()
+    reloader = Reloader(bundles, keys, published=reloaded.set)
+    async with in_background(reloader.run()):
+        write_keys(path, [])
+        while not bundles.num_reloads:
+            reloader.ask()
+            await asyncio.sleep(0)
+        assert keys.find("revoked") is None  # although the bundles failed
+        bundles.broken = False
+        while not reloaded.is_set():
+            reloader.ask()
+            await asyncio.sleep(0)
+    assert "a reload failed" in caplog.text
+
+
+async def test_a_look_that_fails_is_not_the_last(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The watch goes on: a bundle that comes later is loaded."""
+    bundles, reloaded = BrokenBundles(), asyncio.Event()
+    reloader = Reloader(bundles, KeyRing(None), published=reloaded.set)
+    async with in_background(reloader.run(), reloader.watch_bundles(tmp_path)):
+        while not reloaded.is_set():
+            bundles.broken = bundles.num_looks == 0
+            (tmp_path / "bundle.json").write_text(f"{asyncio.get_running_loop().time()}")
+            await asyncio.sleep(0)
+    assert "could not be looked at" in caplog.text

@@ -11,6 +11,7 @@ import math
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
@@ -34,6 +35,13 @@ class Caller(NamedTuple):
     def tenant(self) -> str:
         """What scopes the cache; all callers without a key share one scope."""
         return self.key.name if self.key else ""
+
+
+@dataclass
+class Charge:
+    """Characters that were counted for a piece of work; once some of it was delivered, they stay counted."""
+
+    delivered: bool = False
 
 
 class RateLimiter:
@@ -151,15 +159,16 @@ class Gate:
             )
         return caller
 
-    def charge(self, caller: Caller, characters: int) -> AbstractContextManager[None]:
+    def charge(self, caller: Caller, characters: int) -> AbstractContextManager[Charge]:
         """Count the characters before the work, so that no two requests share the last ones.
 
-        What failed is given back, but not what the caller did not wait for: that work was done.
+        What failed is given back, but not what the caller did not wait for, nor what it has had a part of: that work
+        was done.
         """
-        return nullcontext() if caller.key is None else self._charged(caller.key, characters)
+        return nullcontext(Charge()) if caller.key is None else self._charged(caller.key, characters)
 
     @contextmanager
-    def _charged(self, key: Key, characters: int) -> Iterator[None]:
+    def _charged(self, key: Key, characters: int) -> Iterator[Charge]:
         name, limit = key.name, key.characters_per_month
         if limit is not None and self.usage.used(name) + characters > limit:
             raise QuotaExceeded(
@@ -167,10 +176,12 @@ class Gate:
                 retry_after_seconds=self.usage.seconds_to_next_month(),
             )
         self.usage.add(name, characters)
+        charge = Charge()
         try:
-            yield
+            yield charge
         except ClientLeft:
             raise
         except Exception:
-            self.usage.add(name, -characters)
+            if not charge.delivered:
+                self.usage.add(name, -characters)
             raise

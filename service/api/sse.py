@@ -1,21 +1,25 @@
 """Server-sent events: an async generator of (event, data) as a response.
 
 The generator is closed when the caller leaves, and a comment is sent now and then so that proxies keep a silent
-connection open.
+connection open. Who reads nothing for so long that one write does not end has left, too: else the work would be kept,
+whatever its deadline, for as long as the connection lasts.
 """
 
 import asyncio
 from collections.abc import AsyncGenerator
+from contextlib import suppress
 from typing import Any
 
 import orjson
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from service.api.connection import while_connected
+from service.errors import ClientLeft
 
 MEDIA_TYPE = "text/event-stream"
 HEARTBEAT_SECONDS = 15.0
+WRITE_SECONDS = 30.0  # that one write may take
 HEARTBEAT = b": still here\n\n"
 
 Event = tuple[str, Any]  # name, and data that orjson can write
@@ -30,11 +34,16 @@ def document_events(*names: str) -> dict[str, Any]:
 class EventStream(Response):
     media_type = MEDIA_TYPE
 
-    def __init__(self, events: AsyncGenerator[Event, None], heartbeat_seconds: float = HEARTBEAT_SECONDS) -> None:
+    def __init__(
+        self,
+        events: AsyncGenerator[Event, None],
+        heartbeat_seconds: float = HEARTBEAT_SECONDS,
+        write_seconds: float = WRITE_SECONDS,
+    ) -> None:
         super().__init__(headers={"X-Accel-Buffering": "no"})  # nginx would otherwise collect the tokens
         del self.headers["content-length"]
         self._events = events
-        self._heartbeat_seconds = heartbeat_seconds
+        self._heartbeat_seconds, self._write_seconds = heartbeat_seconds, write_seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
@@ -43,19 +52,27 @@ class EventStream(Response):
             await self._events.aclose()
 
     async def _send_all(self, send: Send) -> None:
-        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+        await self._write(send, {"type": "http.response.start", "status": 200, "headers": self.raw_headers})
         heart = asyncio.ensure_future(self._beat(send))
         try:
             async for event in self._events:
-                await _send_part(send, encode(event))
+                await self._write(send, _part(encode(event)))
         finally:
             heart.cancel()
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
+        await self._write(send, {"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _beat(self, send: Send) -> None:
-        while True:
-            await asyncio.sleep(self._heartbeat_seconds)
-            await _send_part(send, HEARTBEAT)
+        with suppress(ClientLeft):  # the next event finds that out, too, and ends the stream
+            while True:
+                await asyncio.sleep(self._heartbeat_seconds)
+                await self._write(send, _part(HEARTBEAT))
+
+    async def _write(self, send: Send, message: Message) -> None:
+        try:
+            async with asyncio.timeout(self._write_seconds):
+                await send(message)
+        except TimeoutError:
+            raise ClientLeft from None
 
 
 def encode(event: Event) -> bytes:
@@ -63,5 +80,5 @@ def encode(event: Event) -> bytes:
     return b"event: %s\ndata: %s\n\n" % (name.encode(), orjson.dumps(data))
 
 
-async def _send_part(send: Send, part: bytes) -> None:
-    await send({"type": "http.response.body", "body": part, "more_body": True})
+def _part(content: bytes) -> Message:
+    return {"type": "http.response.body", "body": content, "more_body": True}

@@ -44,12 +44,13 @@ async def translate(request: Request, rooms: Rooms, caller: Caller, order: Order
 async def stream(request: Request, rooms: Rooms, caller: Caller, order: Order) -> AsyncGenerator[StreamEvent, None]:
     """Closing the iterator, as an answer does whose caller left, cancels the work."""
     note(request, order)
-    with rooms.gate.charge(caller, num_characters(order.texts)):
+    with rooms.gate.charge(caller, num_characters(order.texts)) as charge:
         events = rooms.translator.stream(order.texts[0], order.source, order.target, order.options, caller.tenant)
         async with aclosing(events):
             async for event in events:
                 if isinstance(event, DoneEvent):
                     _note_result(request, event.result)
+                charge.delivered = True
                 yield event
 
 

@@ -81,7 +81,7 @@ class ReloadReport:
 class _Slot(Generic[T]):
     """One bundle directory: what was last seen there, and what serves from it."""
 
-    signature: Signature = ()
+    signature: Signature | None = None
     served: Served[T] | None = None
     failed: bool = False
 
@@ -111,11 +111,12 @@ class Catalog(Generic[T]):
         self._open_engine, self._open_tokenizer = open_engine, open_tokenizer
         self._observer, self._pivot = observer, pivot
         self._slots: dict[Path, _Slot[T]] = {}
+        self._found: list[Path] = []  # where bundles were when a reload began, those that win a pair first
         self._ways: dict[tuple[str, str], tuple[Hop[T], ...]] = {}
         self._routes: tuple[Route, ...] = ()
         self._codes: dict[str, str] = {}  # in small letters -> as the bundles write it
         self._lock = threading.Lock()  # guards _ways and leases; never held while anything slow runs
-        self._reloading = threading.Lock()  # one reload at a time; guards _slots
+        self._reloading = threading.Lock()  # one reload at a time; guards _slots and _found
         self._retiring: list[threading.Thread] = []
 
     # Asking
@@ -165,20 +166,21 @@ class Catalog(Generic[T]):
         """Whether the files differ from those last looked at; a cheap scan of names, sizes and times."""
         with self._reloading:
             seen = {path: slot.signature for path, slot in self._slots.items()}
-            return {path: _signature(path) for path in self._directories()} != seen
+            return {path: _signature(path) for path in self._directories(_Report())} != seen
 
     def reload(self) -> ReloadReport:
         """Load what is new, replace what changed, unload what is gone, try again what failed. Slow: not for a loop."""
         with self._reloading:
             report = _Report()
-            found = self._directories()
-            for path in found:
+            # Listed once: a file system that fails later must not come between a new bundle and the old one's leave.
+            self._found = self._directories(report)
+            for path in self._found:
                 slot = self._slots.setdefault(path, _Slot())
                 signature = _signature(path)
                 if signature != slot.signature or slot.failed:
                     slot.signature = signature
                     self._load(path, slot, report)
-            for path in [path for path in self._slots if path not in found]:
+            for path in [path for path in self._slots if path not in self._found]:
                 if served := self._slots.pop(path).served:
                     self._unload(served, report)
             return report.frozen()
@@ -196,14 +198,21 @@ class Catalog(Generic[T]):
         for thread in retiring:
             thread.join()
 
-    def _directories(self) -> list[Path]:
+    def _directories(self, report: _Report) -> list[Path]:
         found: list[Path] = []
         for root in self._roots:
-            if root.is_dir():
-                found += directories_in(root)
-            else:  # a volume that is away for a moment takes no bundle with it
+            try:
+                away = not root.is_dir()
+                found += [] if away else self._bundles_in(root)
+            except OSError as error:
+                away = True
+                report.failed.append(f"the bundles in {root} could not be listed: {error}")
+            if away:  # a volume that is away for a moment takes no bundle with it
                 found += sorted(path for path in self._slots if path == root or path.parent == root)
-        return [path for path in found if path in self._slots or (path / MANIFEST).is_file()]
+        return found
+
+    def _bundles_in(self, root: Path) -> list[Path]:
+        return [path for path in directories_in(root) if path in self._slots or _may_hold_bundle(path)]
 
     def _load(self, path: Path, slot: _Slot[T], report: _Report) -> None:
         try:
@@ -246,7 +255,7 @@ class Catalog(Generic[T]):
 
     def _publish(self) -> None:
         """Choose anew who serves which pair, in one step for those who ask."""
-        order = {path: place for place, path in enumerate(self._directories())}
+        order = {path: place for place, path in enumerate(self._found)}
         hops: dict[tuple[str, str], Hop[T]] = {}
         for path in sorted(self._slots, key=lambda path: order.get(path, len(order))):
             if served := self._slots[path].served:
@@ -365,6 +374,13 @@ def _identity(bundle: Bundle) -> str:
 
 def _label(bundle: Bundle) -> str:
     return f"{bundle.name} {bundle.version}"
+
+
+def _may_hold_bundle(path: Path) -> bool:
+    try:
+        return (path / MANIFEST).is_file()
+    except OSError:
+        return True  # loading it will tell what is wrong, and the others are loaded all the same
 
 
 def _signature(path: Path) -> Signature:

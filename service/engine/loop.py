@@ -81,7 +81,8 @@ class Engine:
         self._observer = observer or SilentObserver()
         self._max_rows = min(runner.max_rows for runner in runners)
         self._max_source_tokens = min(runner.max_source_tokens for runner in runners)
-        self._queue = SharedQueue(Scheduler(settings or EngineSettings(), [runner.max_rows for runner in runners]))
+        self._settings = settings or EngineSettings()
+        self._queue = SharedQueue(Scheduler(self._settings, [runner.max_rows for runner in runners]))
         self._loops = [
             DecodeLoop(number, runner, Search(rules, runner.max_rows), self._queue, clock, self._observer)
             for number, runner in enumerate(runners)
@@ -113,6 +114,17 @@ class Engine:
             if job.cancelled:  # before it knew whom to tell
                 self._withdraw(job)
         return [job.future for job in jobs]
+
+    def replace(self, job: Job) -> None:
+        """Give up a job whose work another one does: a queued one is counted nowhere, for no caller has left."""
+        if self._queue.withdraw(job):
+            job.future.cancel()
+        else:
+            job.cancel()
+
+    def is_bulk(self, num_source_tokens: int) -> bool:
+        """Whether a request of so many source tokens is a document, whose rows pause while lines run."""
+        return num_source_tokens > self._settings.bulk_tokens
 
     def stop(self, drain: bool = True, timeout_seconds: float | None = None) -> None:
         """Take no more jobs; finish those accepted, or with `drain` off (or after the timeout) fail them."""
@@ -397,7 +409,10 @@ def _resolve(job: Job, reason: FinishReason, outcome: Outcome | None, now: float
             num_steps=outcome.num_steps,
         )
     try:
-        observer.finished(reason, job.num_source_tokens, outcome.num_tokens if outcome else 0)
+        if outcome is None:
+            observer.finished(reason, 0, 0)
+        else:
+            observer.finished(reason, job.num_source_tokens, outcome.num_tokens)
         if reason is FinishReason.CANCELLED:
             observer.cancelled()
     except Exception:

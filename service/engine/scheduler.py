@@ -7,7 +7,8 @@ Requests share by virtual time: each admission moves the request's tag on by wha
 next, and a newcomer starts where a request that had its fair share all along would stand. A document cannot hold up a
 line, and a stream of lines cannot starve a document. A request with many source tokens is *bulk*: it leaves some rows
 free for the others, gets fewer while the others run (`step_budget_seconds`; what it has beyond that pauses), and joins
-in bites of like length, because padding is the largest waste of an encoder.
+in bites of like length, because padding is the largest waste of an encoder. In the queue bulk and lines have a budget
+each, so that neither has the other refused.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ Entry = tuple[float, int]  # virtual tag, serial
 class EngineSettings:
     """The engine's knobs."""
 
-    max_queued_tokens: int = 32_768
+    max_queued_tokens: int = 32_768  # of lines, and as many of bulk
     encode_budget_tokens: int = 256  # source tokens encoded between two steps
     step_budget_seconds: float = 0.00015  # bulk rows beyond this pause while others run, but for a bite of them
     bulk_tokens: int = 512  # a request with more source tokens under way is bulk
@@ -59,6 +60,7 @@ class _Request:
         self.num_running = 0
         self.num_passed_over = 0
         self.tokens = 0  # source tokens under way
+        self.queued_tokens = 0  # those of them that wait
         self.bulk = False
         self.tag = 0.0
         self.entry: Entry | None = None  # its place in line; any other entry is stale
@@ -66,10 +68,12 @@ class _Request:
 
     def enqueue(self, job: Job) -> None:
         self.queued[job.serial] = job
+        self.queued_tokens += job.num_source_tokens
         self._by_length.setdefault(job.num_source_tokens, {})[job.serial] = job
 
     def dequeue(self, job: Job) -> None:
         del self.queued[job.serial]
+        self.queued_tokens -= job.num_source_tokens
         like = self._by_length[job.num_source_tokens]
         del like[job.serial]
         if not like:
@@ -86,10 +90,11 @@ class _Request:
 
 
 class _Line:
-    """Requests with queued jobs, least tag first."""
+    """Requests with queued jobs, least tag first, and the tokens of those jobs."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[Entry, _Request]] = []
+        self.queued_tokens = 0
 
     def push(self, request: _Request, serial: int) -> None:
         request.entry = (request.tag, serial)
@@ -152,7 +157,6 @@ class Scheduler:
 
     def __init__(self, settings: EngineSettings, max_rows: Sequence[int]) -> None:
         self.settings = settings
-        self.queued_tokens = 0
         self._queued: dict[int, Job] = {}  # by serial
         self._requests: dict[Hashable, _Request] = {}
         self._interactive, self._bulk = _Line(), _Line()
@@ -163,6 +167,10 @@ class Scheduler:
         self._num_backlogged = 0  # requests with queued jobs
         self._virtual_now = 0.0
         self._serial = 0
+
+    @property
+    def queued_tokens(self) -> int:
+        return self._interactive.queued_tokens + self._bulk.queued_tokens
 
     @property
     def queued_segments(self) -> int:
@@ -190,10 +198,14 @@ class Scheduler:
     # Into the queue, and out of it unserved
 
     def offer(self, jobs: Sequence[Job]) -> None:
-        """Queue all jobs or none; an empty queue takes whatever comes, so that nothing is refused for ever."""
-        tokens = sum(job.num_source_tokens for job in jobs)
-        if self._queued and self.queued_tokens + tokens > self.settings.max_queued_tokens:
-            raise QueueFull(self._retry_after_seconds())
+        """Queue all jobs or none.
+
+        A part of the queue that is empty takes whatever comes, so that nothing is refused for ever. Each part therefore
+        holds its budget, or one offer that is larger, which the limit of a request's characters bounds.
+        """
+        for line, tokens in self._parts(jobs):
+            if line.queued_tokens and line.queued_tokens + tokens > self.settings.max_queued_tokens:
+                raise QueueFull(self._retry_after_seconds(line))
         for job in jobs:
             self._serial += 1
             job.serial = self._serial
@@ -277,21 +289,43 @@ class Scheduler:
 
     # The queue's books
 
+    def _parts(self, jobs: Sequence[Job]) -> list[tuple[_Line, int]]:
+        """The lines that the jobs would wait in, and their tokens in each; what their requests have counts, too."""
+        offered: dict[Hashable, int] = {}
+        for job in jobs:
+            offered[job.request] = offered.get(job.request, 0) + job.num_source_tokens
+        bulk = sum(tokens for key, tokens in offered.items() if self._would_be_bulk(key, tokens))
+        parts = ((self._bulk, bulk), (self._interactive, sum(offered.values()) - bulk))
+        return [(line, tokens) for line, tokens in parts if tokens]
+
+    def _would_be_bulk(self, key: Hashable, more_tokens: int) -> bool:
+        request = self._requests.get(key)
+        if request is None:
+            return more_tokens > self.settings.bulk_tokens
+        return request.bulk or request.tokens + more_tokens > self.settings.bulk_tokens
+
     def _enqueue(self, job: Job) -> None:
         request = self._requests.setdefault(job.request, _Request(job.request))
+        became_bulk = not request.bulk and self._would_be_bulk(request.key, job.num_source_tokens)
+        if became_bulk:
+            self._make_bulk(request)
         request.tokens += job.num_source_tokens
-        became_bulk = not request.bulk and request.tokens > self.settings.bulk_tokens
-        request.bulk |= became_bulk
         self._num_backlogged += not request.queued
         request.enqueue(job)
         self._queued[job.serial] = job
-        self.queued_tokens += job.num_source_tokens
+        self._line(request).queued_tokens += job.num_source_tokens
         if request.entry is None:
             request.tag = max(request.tag, self._virtual_now)
         if request.entry is None or became_bulk:
             self._line(request).push(request, job.serial)
         if job.deadline_at is not None:
             self._push_deadline(job.deadline_at, job.serial)
+
+    def _make_bulk(self, request: _Request) -> None:
+        """What it has queued is of a document from now on."""
+        self._interactive.queued_tokens -= request.queued_tokens
+        self._bulk.queued_tokens += request.queued_tokens
+        request.bulk = True
 
     def _push_deadline(self, deadline_at: float, serial: int) -> None:
         heapq.heappush(self._deadlines, (deadline_at, serial))
@@ -302,7 +336,7 @@ class Scheduler:
     def _dequeue(self, request: _Request, job: Job) -> None:
         del self._queued[job.serial]
         request.dequeue(job)
-        self.queued_tokens -= job.num_source_tokens
+        self._line(request).queued_tokens -= job.num_source_tokens
         self._num_backlogged -= not request.queued
 
     def _forget(self, request: _Request, job: Job) -> None:
@@ -311,10 +345,10 @@ class Scheduler:
             request.entry = None
             del self._requests[request.key]
 
-    def _retry_after_seconds(self) -> float:
-        """When about half of the queue will be gone."""
+    def _retry_after_seconds(self, line: _Line) -> float:
+        """When about half of those who wait there will be gone."""
         rate = self.drain_tokens_per_second
-        return _NO_MEASURE_RETRY_SECONDS if rate is None else self.queued_tokens / 2 / rate
+        return _NO_MEASURE_RETRY_SECONDS if rate is None else line.queued_tokens / 2 / rate
 
     # Whose turn it is
 

@@ -2,7 +2,8 @@
 
 A segment is known by its bundle, its ids, all its options and whose it is. Who asks for one that is being decoded
 waits for that decode: it lasts until its latest waiter's deadline, takes the turn of the smallest request that waits,
-and ends when nobody is left. Only translations that ended by themselves are remembered.
+and ends when nobody is left. A request that the engine refuses leaves; what others joined meanwhile goes on for them.
+Only translations that ended by themselves are remembered.
 
 Engine threads and event loops meet here. One lock guards all state; nothing slow happens under it, and futures are
 resolved after it is released. Listeners of a stream are called under it, so that a replay and new tokens keep their
@@ -127,9 +128,8 @@ class SegmentCache:
         try:
             if jobs:  # a full queue refuses even nothing, and hits need no queue
                 engine.submit_all(jobs)
-        except Exception as error:
-            self._refuse(started, tickets, error)
-            jobs.clear()
+        except Exception:
+            self._refuse(started, jobs, tickets)
             raise
         for flight, job in zip(started, jobs, strict=True):
             self._await_landing(flight, job)
@@ -137,14 +137,17 @@ class SegmentCache:
             ticket.future.add_done_callback(partial(self._future_done, ticket))
         return tickets
 
-    def _refuse(self, started: list[_Flight], tickets: list[Ticket], error: Exception) -> None:
-        for flight in started:
-            self._ground(flight, error)
+    def _refuse(self, started: list[_Flight], jobs: list[Job], tickets: list[Ticket]) -> None:
+        """The request's own tickets leave; what others have joined meanwhile flies for them."""
         for ticket in tickets:
             self.leave(ticket)
-        # Their promises hold the error, which holds the frame that raises it: no cycle is to keep a refused request.
-        started.clear()
-        tickets.clear()
+        for flight, refused in zip(started, jobs, strict=True):
+            with self._lock:
+                stranded = bool(flight.tickets) and flight.job is refused
+                if stranded:
+                    self._book(flight)
+            if stranded:
+                self._fly_again(flight, flight.job)
 
     def leave(self, ticket: Ticket) -> None:
         """Wait no longer; the last one to leave ends the decode."""
@@ -198,13 +201,12 @@ class SegmentCache:
         return flight
 
     def _join(self, flight: _Flight, ticket: Ticket) -> Job | None:
-        """Take a seat in a flight under way. Returns its job if that still waits in a longer line than the joiner's."""
+        """Take a seat in a flight under way. Returns its job if the joiner's own would be done sooner."""
         order = ticket.order
         self._seat(flight, ticket)
         if _is_later(order.deadline_at, flight.job.deadline_at):
             flight.job.deadline_at = order.deadline_at  # a running job looks at it before every step
-        shorter = order.request_tokens < flight.request_tokens
-        return flight.job if shorter and not flight.job.admitted_at else None
+        return flight.job if _may_overtake(order.request_tokens, flight, flight.job) else None
 
     def _seat(self, flight: _Flight, ticket: Ticket) -> None:
         flight.tickets.append(ticket)
@@ -219,14 +221,21 @@ class SegmentCache:
         except Exception:
             return  # it keeps the place that it has
         with self._lock:
-            took_over = flight.job is waiting and bool(flight.tickets) and not waiting.admitted_at
+            took_over = bool(flight.tickets) and _may_overtake(order.request_tokens, flight, waiting)
             if took_over:
                 flight.job, flight.request_tokens = job, order.request_tokens
-                _tell(flight.tickets, flight.tokens)  # what it said before: the other never ran, and said nothing
-        (waiting if took_over else job).cancel()
+                _tell(flight.tickets, flight.tokens)  # what it said before: the other said nothing
+        flight.engine.replace(waiting if took_over else job)
         self._await_landing(flight, job)
 
     # Flying
+
+    def _book(self, flight: _Flight) -> None:
+        """Under the lock: a new job for those who wait now, in the line of the smallest of their requests."""
+        orders = [ticket.order for ticket in flight.tickets]
+        smallest = min(orders, key=lambda order: order.request_tokens)
+        flight.job = self._new_job(flight, smallest, _latest([order.deadline_at for order in orders]))
+        flight.request_tokens = smallest.request_tokens
 
     def _new_job(self, flight: _Flight, order: Order, deadline_at: float | None) -> Job:
         job = Job(flight.key.source_ids, flight.key.options, order.request, deadline_at)
@@ -272,8 +281,7 @@ class SegmentCache:
                 ticket.flight = None
             flight.tickets = in_time
             if in_time:
-                first = in_time[0].order
-                flight.job = self._new_job(flight, first, _latest([ticket.order.deadline_at for ticket in in_time]))
+                self._book(flight)
             else:
                 self._close(flight)
                 if result is not None:
@@ -309,6 +317,19 @@ class SegmentCache:
     def _future_done(self, ticket: Ticket, future: Promise[DecodingResult]) -> None:
         if future.cancelled():
             self.leave(ticket)
+
+
+def _may_overtake(request_tokens: int, flight: _Flight, job: Job) -> bool:
+    """Whether a request of so many tokens would have the flight's answer sooner by a job of its own.
+
+    So it is while the job waits in a longer line, and for a line also when it runs: a document's row may pause for as
+    long as lines run. But not once somebody has heard of it: what was said cannot be taken back.
+    """
+    if flight.job is not job or request_tokens >= flight.request_tokens:
+        return False
+    if not job.admitted_at:
+        return True
+    return job.bulk and not flight.tokens and not flight.engine.is_bulk(request_tokens)
 
 
 def _tell(tickets: Sequence[Ticket], tokens: Sequence[tuple[int, float]]) -> None:

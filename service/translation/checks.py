@@ -35,6 +35,9 @@ def _check_size(texts: Sequence[str], options: TranslationOptions, limits: Trans
         )
     if len(options.glossary) > limits.max_glossary_terms:
         raise TooLarge(f"The glossary has {len(options.glossary)} terms; send at most {limits.max_glossary_terms}.")
+    num_in_terms = sum(map(len, options.glossary))
+    if num_in_terms > limits.max_characters:
+        raise TooLarge(f"The glossary's terms have {num_in_terms} characters; send at most {limits.max_characters}.")
     num_prefix = len(options.target_prefix or "")
     if num_prefix > _MAX_PREFIX_CHARACTERS:
         raise TooLarge(f"The target prefix has {num_prefix} characters; send at most {_MAX_PREFIX_CHARACTERS}.")

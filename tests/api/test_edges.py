@@ -1,10 +1,14 @@
 """Requests that are slow, huge or broken off, on a real server and a bare socket."""
 
 import asyncio
+import json
 import threading
+from functools import partial
 
 import pytest
 
+from service.api import native
+from service.api.sse import EventStream
 from tests.api.conftest import OpenServer, open_http
 from tests.api.fakes import FakeTranslator
 from tests.api.wire import Wire
@@ -160,3 +164,56 @@ async def test_pipelined_requests_are_answered_in_order(open_server: OpenServer)
                 await wire.post("/v1/translate", {**ASKED, "text": text})
             answers = [(await wire.answer()).json()["translations"][0]["text"] for _ in range(3)]
     assert answers == ["mu", "siod", "sêrt"]
+
+
+async def test_headers_that_come_with_the_end_of_a_large_body_are_not_counted_as_large(open_server: OpenServer) -> None:
+    """A pipelined request whose first bytes came along with another's body was refused for that body's size."""
+    first, second = ({**ASKED, "text": text} for text in ("gato " * 2000, "dois"))
+    bodies = [json.dumps(each).encode() for each in (first, second)]
+    requests = [HEAD + b"Content-Length: %d\r\n\r\n" % len(body) + body for body in bodies]
+    with open_server(max_header_bytes=4096) as url:
+        async with Wire.open(url) as wire:
+            await wire.send(requests[0] + requests[1][:20])
+            assert (await wire.answer()).status == 200
+            await wire.send(requests[1][20:])
+            assert (await wire.answer()).json()["translations"][0]["text"] == "siod"
+
+
+async def test_headers_wait_for_the_answers_before_them(open_server: OpenServer, translator: FakeTranslator) -> None:
+    """Work that takes longer than headers may is no reason to cut its answer off, nor those that wait behind it."""
+
+    async def longer_than_headers_may_take() -> None:
+        await asyncio.sleep(0.3)
+
+    translator.before = longer_than_headers_may_take
+    body = json.dumps(ASKED).encode()
+    request = HEAD + b"Content-Length: %d\r\n\r\n" % len(body) + body
+    with open_server(header_timeout_seconds=0.1) as url:
+        async with Wire.open(url) as wire:
+            await wire.send(request * 2 + request[:20])
+            statuses = [(await wire.answer()).status for _ in range(3)]
+            assert await wire.ended()
+    assert statuses == [200, 200, 408]
+
+
+async def test_who_stops_reading_a_stream_is_let_go(
+    open_server: OpenServer, translator: FakeTranslator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the work, its bundle and its text would be kept for as long as the connection lasts."""
+    monkeypatch.setattr(native, "EventStream", partial(EventStream, write_seconds=0.1))
+    with open_server(max_characters=400_000) as url:
+        async with Wire.open(url) as wire:
+            await wire.post("/v1/translate/stream", {**ASKED, "text": "a" * 400_000})
+            await wire.read_until(b"event: token")
+            async with asyncio.timeout(30), open_http() as client:
+                counted = 'dragoman_requests_total{api="native",outcome="cancelled"} 1.0'
+                while counted not in (await client.get(f"{url}/metrics")).text:
+                    pass
+            with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
+                await _read_to_the_end(wire)
+    assert translator.num_cancelled == 1
+
+
+async def _read_to_the_end(wire: Wire) -> None:
+    while b"event: done" not in await wire.read_until(b"\n\n"):
+        pass

@@ -9,7 +9,7 @@ import pytest
 
 from service.api.keys import Key, KeyRing, KeysError, digest, new_key, read_keys, write_keys
 from service.api.limits import Caller, Gate, RateLimiter, Usage
-from service.errors import ClientLeft, Forbidden, QuotaExceeded, RateLimited
+from service.errors import ClientLeft, Forbidden, QuotaExceeded, RateLimited, StrictRefusal
 from tests.api.conftest import OpenClient
 from tests.api.fakes import FakeTranslator
 from tests.clock import Clock
@@ -159,6 +159,28 @@ def test_characters_are_charged_before_and_given_back_on_failure() -> None:
     with pytest.raises(ClientLeft), gate.charge(caller, 4):
         raise ClientLeft  # the work was done, or begun
     assert gate.usage.used("small") == 10
+
+
+async def test_a_stream_that_fails_after_its_first_words_has_its_price(
+    open_client: OpenClient, tmp_path: Path, translator: FakeTranslator
+) -> None:
+    """Else a text whose end is refused would be translated for nothing, as often as one likes."""
+    path, calls = tmp_path / "keys.json", 0
+    write_keys(path, [Key("small", digest("k"), characters_per_month=100)])
+
+    async def fail_from_the_second_time() -> None:  # the first request after its first letter, the other one before it
+        nonlocal calls
+        calls += 1
+        if calls > 1:
+            raise StrictRefusal("Something was lost.")
+
+    translator.before = fail_from_the_second_time
+    headers, usage = {"Authorization": "Bearer k"}, []
+    async with open_client(keys_file=path) as client:
+        for _ in range(2):
+            await client.post("/v1/translate/stream", json={"text": "12345", "target": "en"}, headers=headers)
+            usage.append((await client.get("/v2/usage", headers=headers)).json()["character_count"])
+    assert usage == [5, 5]
 
 
 def test_used_characters_survive_a_restart(tmp_path: Path) -> None:

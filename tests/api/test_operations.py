@@ -2,7 +2,11 @@
 
 import pytest
 
+from service.app import create_app
+from service.bundles.catalog import ReloadReport
+from service.settings import Settings
 from tests.api.conftest import OpenClient
+from tests.api.fakes import FakeCatalog, FakeTranslator, fake_parts
 
 
 async def test_probes_answer_what_their_callers_read(open_client: OpenClient) -> None:
@@ -32,6 +36,23 @@ async def test_a_server_that_cannot_serve_is_live_but_not_ready(
         kserve = await client.get("/v2/health/ready")
     assert (ready.status_code, ready.json()) == (503, {"ready": False, "reason": reason})
     assert (kserve.status_code, live.status_code) == (503, 200)
+
+
+async def test_a_signal_while_bundles_are_loaded_is_not_forgotten(
+    open_client: OpenClient, translator: FakeTranslator
+) -> None:
+    """A server that was told to leave before it had come must not call itself ready."""
+    catalog = FakeCatalog()
+    app = create_app(Settings(watch=False), build=fake_parts(translator, catalog))
+
+    def told_to_leave() -> ReloadReport:
+        app.state.rooms.lifecycle.draining = True
+        return ReloadReport()
+
+    catalog.reload = told_to_leave  # type: ignore[method-assign]
+    async with open_client(app) as client:
+        ready = await client.get("/readyz")
+    assert (ready.status_code, ready.json()) == (503, {"ready": False, "reason": "draining"})
 
 
 async def test_balancers_may_ask_with_head(open_client: OpenClient) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from service.bundles import catalog as catalog_module
 from service.bundles.catalog import NoRouteError
 from service.bundles.manifest import GOLDEN, MANIFEST, WEIGHTS
 from service.engine.job import FinishReason, Job
@@ -216,6 +217,69 @@ def test_a_root_that_is_away_takes_no_bundle_with_it(tmp_path: Path) -> None:
     root.rename(tmp_path / "elsewhere")
     assert catalog.reload().unloaded == ()
     assert catalog.routes() == [("pt", "en", None)]
+    catalog.close()
+
+
+def test_a_root_that_cannot_be_listed_takes_no_bundle_with_it_and_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other roots are looked at all the same."""
+    sick, well = tmp_path / "sick", tmp_path / "well"
+    write_bundle(sick / "pt-en")
+    well.mkdir()
+    catalog = open_catalog(sick, well)
+    catalog.reload()
+    write_bundle(well / "en-pt", pairs=(("en", "pt"),))
+    list_directories = catalog_module.directories_in
+
+    def fail(root: Path) -> list[Path]:
+        if root == sick:
+            raise OSError("Stale file handle")
+        return list_directories(root)
+
+    monkeypatch.setattr(catalog_module, "directories_in", fail)
+    report = catalog.reload()
+    assert (report.loaded, report.unloaded) == (("en-pt 1",), ())
+    assert "Stale file handle" in report.failed[0]
+    assert len(catalog.routes()) == 2
+    catalog.close()
+
+
+def test_a_disk_that_fails_while_a_bundle_is_replaced_leaves_the_new_one_serving(
+    tmp_path: Path, engines: FakeEngines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once it has proved itself nothing is read any more: else two engines would run, and neither be known."""
+    write_bundle(tmp_path / "pt-en")
+    catalog = open_catalog(tmp_path, engines=engines)
+    catalog.reload()
+    write_bundle(tmp_path / "pt-en", version="2")
+    lists = iter([[tmp_path / "pt-en"]])
+    monkeypatch.setattr(catalog_module, "directories_in", lambda root: next(lists))  # once, and then it fails
+    assert catalog.reload().loaded == ("pt-en 2",)
+    assert [bundle.version for bundle in catalog.bundles()] == ["2"]
+    catalog.close()
+    assert engines.stopped.count("pt-en 1") == 1
+
+
+def test_a_directory_that_cannot_be_searched_is_told_and_hinders_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`lost+found` on a volume of one's own kept a server from starting."""
+    write_bundle(tmp_path / "pt-en")
+    locked = tmp_path / "lost+found"
+    locked.mkdir()
+    is_file = Path.is_file
+
+    def refuse(path: Path) -> bool:
+        if path.parent == locked:
+            raise PermissionError(13, "Permission denied")
+        return is_file(path)
+
+    monkeypatch.setattr(Path, "is_file", refuse)
+    catalog = open_catalog(tmp_path)
+    report = catalog.reload()
+    assert report.loaded == ("pt-en 1",)
+    assert "lost+found" in report.failed[0]
     catalog.close()
 
 

@@ -404,6 +404,43 @@ class TestTelling:
         assert notes.of("cancelled") == [()]
         assert notes.of("busy") == [(0.25,), (0.5,)]
 
+    def test_what_never_ran_counts_no_tokens(self, clock: Clock) -> None:
+        """The autoscaler reads them as work that was done; what waited too long is none."""
+        notes = Notes()
+        engine = Engine([reverse_runner(max_rows=1)], RULES, clock=clock, observer=notes)
+        engine.submit(Job(sentence(3)))
+        late, left = Job(sentence(9), deadline_at=clock.now + 1), Job(sentence(9))
+        engine.submit_all([late, left])
+        left.cancel()
+        clock.now += 2
+        run(engine)
+        assert sorted(notes.of("finished")) == [
+            (FinishReason.CANCELLED, 0, 0),
+            (FinishReason.DEADLINE, 0, 0),
+            (FinishReason.EOS, 3, 3),
+        ]
+
+    def test_a_queued_job_that_another_replaces_is_counted_nowhere(self) -> None:
+        """No caller has left, and the other one is counted."""
+        notes = Notes()
+        engine = Engine([reverse_runner()], RULES, observer=notes)
+        replaced = Job(sentence(3))
+        engine.submit(replaced)
+        engine.replace(replaced)
+        run(engine)
+        assert replaced.future.cancelled()
+        assert (notes.of("finished"), notes.of("cancelled")) == ([], [])
+
+    def test_a_running_job_that_another_replaces_gives_its_row_up(self) -> None:
+        """Two would else translate the same to the end."""
+        engine = Engine([reverse_runner()], RULES)
+        replaced = Job(sentence(30))
+        engine.submit(replaced)
+        run(engine, turns=1)
+        engine.replace(replaced)
+        run(engine)
+        assert replaced.future.result(0).finish_reason is FinishReason.CANCELLED
+
     def test_a_snapshot_shows_rows_and_queue(self) -> None:
         """The live page: who is where, and never what they say."""
         engine = Engine([reverse_runner(max_rows=4)], RULES)

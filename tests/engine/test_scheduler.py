@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 
 import pytest
@@ -68,6 +69,65 @@ class TestQueue:
         with pytest.raises(QueueFull) as refusal:
             policy.offer([job(1)])
         assert refusal.value.retry_after_seconds == 1.0
+
+    def test_a_document_larger_than_the_budget_has_no_line_refused(self) -> None:
+        """It would be minutes until it has drained; lines are answered beside it all the while."""
+        policy = scheduler(max_queued_tokens=100, bulk_tokens=50)
+        policy.offer(jobs(40, length=10))
+        policy.offer([job(50)])
+        policy.offer([job(50)])
+        with pytest.raises(QueueFull):
+            policy.offer([job(1)])
+        assert policy.queued_tokens == 500
+
+    def test_a_line_that_waits_has_no_document_refused(self) -> None:
+        """A server that always has a line in its queue would never take a large document."""
+        policy = scheduler(max_queued_tokens=100, bulk_tokens=50)
+        policy.offer([job(10)])
+        policy.offer(jobs(40, length=10))
+        assert policy.queued_tokens == 410
+
+    def test_a_second_document_is_told_when_half_of_the_first_will_be_gone(self) -> None:
+        """Its wait is for the documents, not for the lines: 200 of 400 tokens at 10 a second."""
+        policy = scheduler(max_queued_tokens=100, bulk_tokens=50)
+        policy.offer([job(50)])
+        policy.offer(jobs(40, length=10))
+        policy.note_turn(0, Turn(rows=1, step_seconds=1.0, drained_tokens=10, seconds=1.0))
+        with pytest.raises(QueueFull) as refusal:
+            policy.offer(jobs(6, length=10, request="another"))
+        assert refusal.value.retry_after_seconds == pytest.approx(20)
+
+    def test_more_of_a_document_is_bulk_however_little_it_is(self) -> None:
+        """A document that comes in pieces must not take the lines' room."""
+        policy = scheduler(max_queued_tokens=100, bulk_tokens=50)
+        policy.offer(jobs(5, length=10))  # a line, so far
+        policy.offer([job(50)])
+        policy.offer(jobs(5, length=10))  # now all of it is bulk, and the lines have room again
+        policy.offer([job(50)])
+        with pytest.raises(QueueFull):
+            policy.offer(jobs(1, length=10))
+
+    @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 4), st.integers(1, 30)), max_size=20), st.data())
+    def test_both_parts_are_empty_when_nobody_waits(
+        self, offers: list[tuple[str, int, int]], data: st.DataObject
+    ) -> None:
+        """Were a token left in the books of either, it would one day refuse everybody."""
+        policy = scheduler(max_rows=4, max_queued_tokens=100, bulk_tokens=40)
+        waiting: list[Job] = []
+        for request, count, length in offers:
+            offered = jobs(count, length, request)
+            with contextlib.suppress(QueueFull):
+                policy.offer(offered)
+                waiting += offered
+            if data.draw(st.booleans()):
+                for each in policy.admit(0):
+                    policy.retire(0, each)
+            if waiting and data.draw(st.booleans()):
+                policy.withdraw(waiting.pop())
+        policy.withdraw_all()
+        assert policy.queued_tokens == 0
+        policy.offer([job(40) for _ in range(3)])
+        policy.offer(jobs(30, length=10, request="document"))
 
     def test_withdrawn_jobs_give_their_tokens_back_and_never_join(self) -> None:
         """A client that left makes room at once."""

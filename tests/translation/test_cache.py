@@ -5,7 +5,7 @@ The engine is not started: each test takes its turns by hand, so that every mome
 
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -268,7 +268,7 @@ def test_a_decode_that_speaks_before_it_takes_over_is_heard_in_full(turns: int) 
 
 
 def test_a_refusal_leaves_nothing_behind() -> None:
-    """All or none: a full queue refuses the whole request, and those who joined meanwhile are told."""
+    """All or none: a full queue refuses the whole request."""
     desk = Desk(max_queued_tokens=8)
     first = desk.board(5, 6, 7)
     with pytest.raises(QueueFull):
@@ -277,6 +277,100 @@ def test_a_refusal_leaves_nothing_behind() -> None:
     assert desk.engine.snapshot().queued_segments == 1
     desk.run()
     assert ids(first) == [7, 6, 5]
+
+
+def while_submitting(engine: Engine, act: Callable[[], None]) -> None:
+    """Something that another thread does between a request's lookups and the engine's word."""
+    submit_all = engine.submit_all
+
+    def held_up(jobs: Sequence[Job]) -> list[Promise[DecodingResult]]:
+        engine.submit_all = submit_all  # type: ignore[method-assign]
+        act()
+        return submit_all(jobs)
+
+    engine.submit_all = held_up  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize("request_tokens", [3, 30, 300])  # smaller than the document, as large, larger
+def test_who_joined_a_request_that_is_refused_is_served(request_tokens: int) -> None:
+    """The document is too large for the queue; the line that it shares a sentence with is not."""
+    desk, of_line = Desk(max_queued_tokens=20), list[Ticket]()
+    desk.engine.submit(Job((9, 9, EOS)))
+    while_submitting(
+        desk.engine, lambda: of_line.append(desk.board(5, 6, request="line", request_tokens=request_tokens))
+    )
+    document = [order(5, 6, request="document", request_tokens=30)]
+    document += [order(8, number, request="document", request_tokens=30) for number in range(4, 12)]
+    with pytest.raises(QueueFull):
+        desk.cache.board(desk.engine, document)
+    assert desk.cache.num_flights == 1
+    desk.run()
+    assert ids(of_line[0]) == [6, 5]
+    assert desk.runner.added == [[3, 3]]  # nothing of the document
+
+
+def test_who_joined_a_request_that_is_refused_gets_a_refusal_of_its_own() -> None:
+    """Where there is no room for it either: nobody waits for a decode that will never be."""
+    desk, of_line = Desk(max_queued_tokens=8), list[Ticket]()
+    desk.engine.submit(Job((9, 9, 9, 9, 9, 9, EOS)))
+    while_submitting(desk.engine, lambda: of_line.append(desk.board(5, 6)))
+    with pytest.raises(QueueFull):
+        desk.board(5, 6)
+    assert isinstance(of_line[0].future.exception(0), QueueFull)
+    assert desk.cache.num_flights == 0
+
+
+def test_who_joined_a_request_that_is_refused_may_leave() -> None:
+    """Nothing flies for nobody."""
+    desk = Desk(max_queued_tokens=8)
+    desk.engine.submit(Job((9, 9, EOS)))
+    while_submitting(desk.engine, lambda: desk.cache.leave(desk.board(5, 6)))
+    with pytest.raises(QueueFull):
+        desk.cache.board(desk.engine, [order(5, 6), order(1, 2, 3), order(4, 5, 6)])
+    assert desk.cache.num_flights == 0
+    assert desk.engine.snapshot().queued_segments == 1
+
+
+def running_document(desk: Desk, on_token: Callable[[int, float], None] | None = None) -> Ticket:
+    """The first sentence of forty-one; it has taken one step of sixteen."""
+    others = [order(20 + number, *range(4, 19), request="document", request_tokens=700) for number in range(40)]
+    sentence = order(*range(4, 19), request="document", request_tokens=700, on_token=on_token)
+    ticket = desk.cache.board(desk.engine, [sentence, *others])[0]
+    desk.run(1)
+    return ticket
+
+
+def num_encoded(desk: Desk) -> int:
+    desk.run(1000)
+    return sum(map(len, desk.runner.added))
+
+
+def test_a_line_overtakes_a_document_that_runs() -> None:
+    """Its row pauses for as long as lines run, and the line would wait for all of them."""
+    desk = Desk()
+    of_document = running_document(desk)
+    of_line = desk.board(*range(4, 19), request="line", request_tokens=16)
+    assert desk.lookups[-1] == "shared"
+    assert num_encoded(desk) == 42
+    assert ids(of_document) == ids(of_line) == [*reversed(range(4, 19))]
+
+
+def test_nobody_overtakes_a_decode_that_was_heard() -> None:
+    """What was said cannot be taken back."""
+    desk, heard = Desk(), list[int]()
+    running_document(desk, lambda token, _: heard.append(token))
+    of_line = desk.board(*range(4, 19), request="line", request_tokens=16)
+    assert num_encoded(desk) == 41
+    assert heard == ids(of_line) == [*reversed(range(4, 19))]
+
+
+def test_a_document_does_not_overtake_one_that_runs() -> None:
+    """It would begin again, and pause in its turn."""
+    desk = Desk()
+    running_document(desk)
+    of_another = desk.board(*range(4, 19), request="another", request_tokens=600)
+    assert num_encoded(desk) == 41
+    assert ids(of_another) == [*reversed(range(4, 19))]
 
 
 def test_a_failing_engine_is_told_to_every_waiter_and_not_remembered() -> None:

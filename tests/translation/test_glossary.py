@@ -1,7 +1,14 @@
 """A request's own terms are found as words, and written as the text writes them."""
 
-import pytest
+import re
 
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from service.errors import TooLarge
+from service.translation.checks import check_request
+from service.translation.contract import TranslationLimits, TranslationOptions
 from service.translation.glossary import Glossary
 from service.translation.patterns import SpanKind
 from service.translation.placeholders import find_spans
@@ -65,3 +72,64 @@ def test_a_thousand_terms_are_looked_up_by_their_first_word() -> None:
         ("termo7 especial", "term 7"),
         ("termo999 especial", "term 999"),
     ]
+
+
+def spans_by_trying_every_term(text: str, terms: dict[str, str]) -> list[tuple[int, int, str]]:
+    """What the glossary says it does, with a regular expression for each term and no thought of time."""
+    found = []
+    for token in re.finditer(r"\w+|[^\w\s]", text):
+        for term in sorted(terms, key=len, reverse=True):
+            first = re.search(r"\w+|[^\w\s]", term)
+            assert first is not None
+            before, after = r"(?<!\w)" * term.strip()[0].isalnum(), r"(?!\w)" * term.strip()[-1].isalnum()
+            words = before + r"\s+".join(map(re.escape, term.split())) + after
+            pattern = re.compile(words, re.IGNORECASE if term == term.lower() else 0)
+            match = pattern.match(text, token.start())
+            if match and token.group().casefold() == first.group().casefold():
+                found.append((match.start(), match.end(), terms[term]))
+                break
+    return found
+
+
+LETTERS = ["a", "A", "b", "s", "S", "ſ", "ß", "ẞ", "i", "I", "σ", "ς", "Σ", "k", "\u212a", "é", "É", "1"]
+PIECES = st.sampled_from([*LETTERS, " ", " ", "  ", "\n", "\u00a0", ".", "+", "\u0301"])
+TEXTS = st.lists(PIECES, min_size=1, max_size=8).map("".join)
+
+
+@given(
+    text=st.lists(PIECES, max_size=40).map("".join),
+    terms=st.lists(st.one_of(TEXTS, TEXTS.map(str.lower)).filter(str.strip), max_size=8),
+)
+def test_the_tree_finds_what_trying_every_term_finds(text: str, terms: list[str]) -> None:
+    """Letters that are one in any case, spaces of any kind, marks within words: how it is found changes nothing."""
+    glossary = {term: f"{number}" for number, term in enumerate(terms)}
+    found = [(span.start, span.end, span.text) for span in Glossary(glossary).spans(text)]
+    assert found == spans_by_trying_every_term(text, glossary)
+
+
+def test_a_place_is_read_once_however_many_terms_begin_alike() -> None:
+    """Each term was tried at each place: terms times words times text, minutes for a request of a kilobyte."""
+    terms = {"a " * 90 + f"b{number}": "x" for number in range(1000)}
+    assert replaced("a " * 20_000 + "b7", terms) == [("a " * 90 + "b7", "x")]
+
+
+def test_terms_as_long_as_the_text_are_found() -> None:
+    """An element that is to be left alone may be a page; at each place it was read as far as it went."""
+    element = "<x>" * 10_000 + "</x>"
+    assert replaced(f"{element} gato {element}", {element: element, "gato": "cat"})[-2:] == [
+        ("gato", "cat"),
+        (element, element),
+    ]
+
+
+def test_pages_that_overlap_are_told_once() -> None:
+    """A copy of the page for each of its words is gigabytes."""
+    page = "a " * 5000 + "a"
+    spans = list(Glossary({page: page}).spans("a " * 20_000))
+    assert [(span.start, span.end) for span in spans] == [(begin, begin + 10_001) for begin in (0, 10_002, 20_004)]
+
+
+def test_a_glossary_that_is_a_book_is_refused() -> None:
+    """With one sentence that says what to change."""
+    with pytest.raises(TooLarge, match="terms have 11 characters; send at most 10"):
+        check_request(["gato"], TranslationOptions(glossary={"a" * 11: "x"}), TranslationLimits(max_characters=10))
