@@ -15,8 +15,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from service.translation.patterns import Span, SpanKind
 from service.translation.placeholders import Chunk, chunks_of, laid_out
+from service.translation.spans import Span, SpanKind
+from service.translation.tags import VOID
 
 Floats = npt.NDArray[np.float32]
 
@@ -24,7 +25,6 @@ _WORD = re.compile(r"\w+(?:['’-]\w+)*|[^\w\s]")
 _NAME = re.compile(r"(?:<|&(?:lt|#60|#x3c);)(/?)([A-Za-z][\w:.-]*)", re.IGNORECASE)
 _EMPTY = re.compile(r"/(?:>|&(?:gt|#62|#x3e);)$", re.IGNORECASE)
 _TAGS = frozenset({SpanKind.MARKUP, SpanKind.MARK})
-_VOID = frozenset({"area", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr"})
 _EVEN = 0.5  # of a word's attention: with more of it the word belongs to an element
 
 
@@ -138,7 +138,7 @@ def _tree(chunks: Sequence[Chunk]) -> list[_Tag]:
             continue
         tag = _Tag(chunk, len(words), len(words))
         (open_[-1].inner if open_ else top).append(tag)
-        if name and not closes and name not in _VOID and not _EMPTY.search(chunk.text):
+        if name and not closes and name not in VOID and not _EMPTY.search(chunk.text):
             open_.append(tag)
     _leave_alone(open_, 0, top)
     return top

@@ -30,9 +30,7 @@ _TAG = re.compile(
 )
 _NAMED_VALUE = re.compile(r"([^\s\"'<>/=]{1,100}+)\s*+=\s*+(\"[^\"]*+\"|'[^']*+'|[^\s\"'<>=`]++)")
 # No element: there is nothing between them and a closing tag.
-_VOID = frozenset(
-    ("area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr")
-)
+VOID = frozenset(("area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr"))
 _BLOCK = re.compile(
     r"</?(?:br|hr|p|div|h[1-6]|ul|ol|li|dl|dt|dd|table|thead|tbody|tfoot|tr|t[dh]|caption|section|article|header|footer|nav|aside|"
     r"main|figure|figcaption|blockquote|pre|form|fieldset|option|select|title|head|body|html|script|style)\b|<!DOCTYPE|<\?|```",
@@ -144,7 +142,7 @@ def _paired(matches: Iterable[re.Match[str]]) -> Iterator[_Tag]:
     """Those that open an element or close one."""
     for match in matches:
         name = (match["name"] or "").lower()
-        if not name or name in _VOID or match["empty"]:
+        if not name or name in VOID or match["empty"]:
             continue
         yield _Tag(match.start(), match.end(), name, bool(match["close"]), _is_left_alone(match["attributes"].lower()))
 
