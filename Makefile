@@ -4,10 +4,11 @@ HOST ?= 127.0.0.1
 PORT ?= 8000
 DEV := .venv
 SERVE := .venv-serve
-# Where the parallel text lies that `make train` reads (two aligned files and TSVs; see model/EXPERIMENTS.md).
+# Where the parallel text lies that `make train` reads, and what it does with it (see docs/training.md).
 CORPORA ?= corpora/pt-en
-PAIR ?= pt-en
-RUN ?= runs/$(PAIR)
+RECIPE ?= model/recipes/pt-en.toml
+RUN ?= runs/pt-en
+PROCESSES ?= 2
 TRAIN_OPTIONS ?=
 # Sentences for the benchmarks, one a line (without it: the tests' own), and the revision that `bench-compare` looks back to.
 SOURCES ?=
@@ -50,15 +51,9 @@ format: $(DEV)/.ready  ## put the code in order
 	$(DEV)/bin/ruff check --fix .
 	$(DEV)/bin/ruff format .
 
-train: $(DEV)/.ready  ## train or resume: PAIR=pt-en CORPORA=dir RUN=runs/pt-en TRAIN_OPTIONS=...
-	OMP_NUM_THREADS=1 nice -n 10 $(DEV)/bin/dragoman-train $(RUN) --languages pt,en --pair $(PAIR) \
-	  --corpus '$(CORPORA)/train.pt,$(CORPORA)/train.en' \
-	  --corpus '$(CORPORA)/machine-pt.tsv;machine=pt;weight=0.8' \
-	  --corpus '$(CORPORA)/machine-en.tsv;machine=en;weight=0.5' \
-	  --corpus '$(CORPORA)/machine-pt-general.tsv;machine=pt;weight=0.15' \
-	  --corpus '$(CORPORA)/machine-en-general.tsv;machine=en;weight=0.35' \
-	  --valid '$(CORPORA)/valid.pt,$(CORPORA)/valid.en' --preset small \
-	  --batch-tokens 1600 --accumulate 2 --peak-lr 0.0015 --warmup-steps 1200 $(TRAIN_OPTIONS)
+train: $(DEV)/.ready  ## train or resume on both cores: CORPORA=dir RECIPE=file RUN=runs/pt-en TRAIN_OPTIONS=...
+	OMP_NUM_THREADS=1 nice -n 10 $(DEV)/bin/torchrun --nproc-per-node $(PROCESSES) -m model.train $(RUN) \
+	  --recipe $(RECIPE) --text $(CORPORA) $(TRAIN_OPTIONS)
 
 demo-metrics: $(DEV)/.ready  ## serve, put load on it, watch it with a real Prometheus; draws build/dashboard.png
 	$(DEV)/bin/python -m deploy.demo

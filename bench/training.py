@@ -13,6 +13,7 @@ import random
 import statistics
 import warnings
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 
 import torch
@@ -22,7 +23,8 @@ from torch import Tensor, nn
 from bench.harness import REPORTS, Cell, Profile, Ratio, Report, Table, cpu_seconds, save, show, spread, steps, timed
 from model.batches import Batches, directions, pad
 from model.config import TransformerConfig, preset
-from model.corpus import Corpus, CorpusSpec, filter_pairs, read_pairs, tokenize
+from model.corpus import CorpusSpec, Side, pairs_of
+from model.shards import Corpus, ShardOptions, encode_pairs, encoded_corpus, filter_pairs
 from model.tokenizer import BOS_ID, EOS_ID, PAD_ID, Tokenizer, train_tokenizer
 from model.train import keep_freed_memory
 from model.trainer import summed_loss
@@ -73,7 +75,7 @@ def tutorial_updates(corpus: Corpus, config: TransformerConfig, sentences: int) 
     network = Tutorial(config).train()
     optimizer = torch.optim.Adam(network.parameters(), lr=1e-4, betas=(0.9, 0.98), eps=1e-9)
     criterion = nn.CrossEntropyLoss(ignore_index=PAD_ID, label_smoothing=0.1)
-    order = list(range(corpus.num_plain))
+    order = list(range(len(corpus.first)))
     random.Random(1).shuffle(order)
     for start in range(0, len(order), sentences):
         chosen = order[start : start + sentences]
@@ -94,9 +96,9 @@ def our_updates(
     optimizer = torch.optim.Adam(network.parameters(), lr=1e-4, betas=(0.9, 0.98), eps=1e-9, fused=True)
     batches = Batches([corpus], directions([("pt", "en")], ("pt", "en"), tokenizer), tokens_per_update // 2)
     epoch = batches.epoch(0)
-    for start in range(0, len(epoch) - 1, 2):
+    while update := list(islice(epoch, 2)):
         tokens = 0
-        for items in epoch[start : start + 2]:
+        for items in update:
             batch = batches.batch(items)
             summed_loss(network, batch, 0.1).backward()
             tokens += batch.num_tokens
@@ -128,11 +130,11 @@ class Loop:
 
 def loops(source: Path, target: Path, tokenizer_path: Path | None) -> dict[str, Loop]:
     """Ours, and the obvious one at every batch size."""
-    spec = CorpusSpec((source, target))
-    pairs, _ = filter_pairs(read_pairs(spec.files))
+    spec = CorpusSpec((Side(source), Side(target)))
+    pairs, _ = filter_pairs(pairs_of(spec))
     model = tokenizer_path.read_bytes() if tokenizer_path else None
     tokenizer = Tokenizer(model or train_tokenizer([side for pair in pairs for side in pair], 8000, ["pt", "en"]))
-    corpus = tokenize(pairs, spec, tokenizer, 0.0, 1)
+    corpus = encoded_corpus(encode_pairs(pairs, spec, tokenizer, ShardOptions(0.0, 1)), spec)
     config = preset("small", vocab_size=tokenizer.vocab_size)
     ours = Loop(our_updates(corpus, tokenizer, config, TOKENS_PER_UPDATE))
     return {OURS: ours} | {_name(size): Loop(tutorial_updates(corpus, config, size)) for size in BATCHES}

@@ -40,7 +40,7 @@ from export.verify import (
     verify_quality,
 )
 from export.vocabulary import output_ids
-from model.corpus import CorpusError, read_text
+from model.text import CorpusError, read_text
 from model.saved import SavedModel, SavedModelError, load_model
 from model.tokenizer import BOS_ID, EOS_ID, NUM_PLACEHOLDERS, PAD_ID, UNK_ID
 from service.bundles.manifest import (

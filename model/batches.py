@@ -1,7 +1,8 @@
 """Which pairs an epoch shows, in which batches: weighted, joined, bucketed by length, and the same for the same seed.
 
-A batch holds pairs of like length, so that almost nothing in it is padding. The order of an epoch depends only on the
-seed and the epoch's number: a resumed run continues where it stopped by skipping batches, not by remembering them.
+All pairs of an epoch are shuffled, and cut into windows. A window is sorted by length and cut into batches, so that
+almost nothing in a batch is padding; its batches are shuffled again. Only one window is held in memory. The order of an
+epoch depends only on the seed and the epoch's number: a resumed run skips batches instead of remembering them.
 """
 
 from collections.abc import Iterator, Sequence
@@ -10,10 +11,11 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from model.corpus import Corpus
+from model.shards import Corpus
 from model.tokenizer import BOS_ID, EOS_ID, MACHINE_TAG, PAD_ID, Tokenizer, target_tag
 
 JOINED_TOKENS = (20, 80)  # source tokens that a joined pair aims for
+WINDOW_PAIRS = 1 << 17
 EXTRA_TOKENS = 3  # that a side may have beside its text: the tags of the target and of a machine, the end
 
 
@@ -52,6 +54,20 @@ class Batch:
 Item = tuple[int, int, tuple[int, ...]]  # corpus, direction, pairs (more than one are joined)
 
 
+@dataclass(frozen=True)
+class Draws:
+    """What an epoch shows, in order: pair `pairs[i]` of part `parts[i]`, a part being a corpus in a direction."""
+
+    parts: np.ndarray  # [draws]
+    pairs: np.ndarray  # [draws]
+
+    def __len__(self) -> int:
+        return len(self.pairs)
+
+    def window(self, start: int) -> "Draws":
+        return Draws(self.parts[start : start + WINDOW_PAIRS], self.pairs[start : start + WINDOW_PAIRS])
+
+
 class Batches:
     def __init__(
         self,
@@ -69,57 +85,66 @@ class Batches:
             max_tokens,
             seed,
         )
+        self._parts = [
+            (c, d)
+            for c, corpus in enumerate(corpora)
+            for d, direction in enumerate(directions)
+            if corpus.into in (None, direction.target)
+        ]
 
-    def epoch(self, number: int) -> list[list[Item]]:
+    def epoch(self, number: int) -> Iterator[list[Item]]:
         """The batches of an epoch, in order."""
         rng = np.random.default_rng([self.seed, number])
-        items: list[Item] = []
-        for c, corpus in enumerate(self.corpora):
-            for d, direction in enumerate(self.directions):
-                if corpus.into in (None, direction.target):
-                    items += self._items(c, corpus, d, rng)
-        return self._bucket(items, rng) if items else []
+        draws = self._draw(rng)
+        for start in range(0, len(draws), WINDOW_PAIRS):
+            yield from self._bucket(self._window_items(draws.window(start), rng), rng)
 
-    def _items(self, c: int, corpus: Corpus, d: int, rng: np.random.Generator) -> Iterator[Item]:
-        chosen = np.repeat(np.arange(len(corpus.first)), int(corpus.weight))
-        extra = corpus.weight - int(corpus.weight)
-        chosen = np.concatenate([chosen, np.flatnonzero(rng.random(len(corpus.first)) < extra)])
-        chosen = rng.permutation(chosen[corpus.fits(self.max_tokens)[chosen]])
-        joined = int(len(chosen) * self.join_fraction)
-        yield from ((c, d, (int(i),)) for i in chosen[joined:])
-        yield from ((c, d, group) for group in self._join(corpus, chosen[:joined], rng))
+    def _draw(self, rng: np.random.Generator) -> Draws:
+        chosen = [self._choose(self.corpora[c], rng) for c, _ in self._parts]
+        parts = np.repeat(np.arange(len(chosen), dtype=np.int16), [len(pairs) for pairs in chosen])
+        order = rng.permutation(len(parts)).astype(np.int32)
+        return Draws(parts[order], np.concatenate([*chosen, np.empty(0, np.int32)])[order])
+
+    def _choose(self, corpus: Corpus, rng: np.random.Generator) -> np.ndarray:
+        """Numbers of pairs: all of them as often as the weight's whole part says, some of them once more."""
+        fitting = np.flatnonzero(corpus.fits(self.max_tokens)).astype(np.int32)
+        whole = int(corpus.weight)
+        extra = rng.random(len(fitting), np.float32) < corpus.weight - whole
+        return np.concatenate([np.repeat(fitting, whole), fitting[extra]])
+
+    def _window_items(self, window: Draws, rng: np.random.Generator) -> list[Item]:
+        items: list[Item] = []
+        for part, (c, d) in enumerate(self._parts):
+            pairs = window.pairs[window.parts == part]
+            # Placeholders are numbered within one sentence: two sentences with the same numbers must not be joined.
+            joinable = ~self.corpora[c].has_placeholders[pairs]
+            joinable[int(len(pairs) * self.join_fraction) :] = False
+            items += [(c, d, (pair,)) for pair in pairs[~joinable].tolist()]
+            items += [(c, d, group) for group in self._join(self.corpora[c], pairs[joinable], rng)]
+        return items
 
     def _join(self, corpus: Corpus, chosen: np.ndarray, rng: np.random.Generator) -> Iterator[tuple[int, ...]]:
-        lengths = np.maximum(corpus.first.lengths(), corpus.second.lengths())
-        # Placeholders are numbered within one sentence: two sentences with the same numbers must not be joined.
-        chosen = chosen[chosen < corpus.num_plain]
         group: list[int] = []
         size, aim = 0, rng.integers(*JOINED_TOKENS)
         for i in chosen.tolist():
-            if group and size + lengths[i] > aim:
+            length = max(len(corpus.first[i]), len(corpus.second[i]))
+            if group and size + length > aim:
                 yield tuple(group)
                 group, size, aim = [], 0, rng.integers(*JOINED_TOKENS)
             group.append(i)
-            size += int(lengths[i])
+            size += length
         if group:
             yield tuple(group)
 
-    def _bucket(self, items: list[Item], rng: np.random.Generator) -> list[list[Item]]:
+    def _bucket(self, items: list[Item], rng: np.random.Generator) -> Iterator[list[Item]]:
+        if not items:
+            return
         sizes = np.array([self._lengths(item) for item in items])  # [items, 2]
         order = np.lexsort((rng.random(len(items)), sizes[:, 1], sizes[:, 0]))
-        batches: list[list[Item]] = []
-        batch: list[Item] = []
-        widest = np.zeros(2, np.int64)
-        for i in order.tolist():
-            grown = np.maximum(widest, sizes[i])
-            if batch and (len(batch) + 1) * int(grown.sum()) > self.batch_tokens:
-                batches.append(batch)
-                batch, grown = [], sizes[i]
-            batch.append(items[i])
-            widest = grown
-        if batch:
-            batches.append(batch)
-        return [batches[i] for i in rng.permutation(len(batches))]
+        ends = batch_ends(sizes[order], self.batch_tokens)
+        spans = list(zip([0, *ends[:-1]], ends, strict=True))
+        for i in rng.permutation(len(spans)).tolist():
+            yield [items[j] for j in order[slice(*spans[i])].tolist()]
 
     def _sides(self, item: Item) -> tuple[list[np.ndarray], list[np.ndarray], tuple[int, ...]]:
         corpus, direction = self.corpora[item[0]], self.directions[item[1]]
@@ -142,6 +167,17 @@ class Batches:
             outputs.append(np.concatenate([*target, [EOS_ID]]))
         num_target = sum(map(len, outputs))
         return Batch(pad(sources), pad(inputs), pad(outputs), num_target, num_target + sum(map(len, sources)))
+
+
+def batch_ends(sizes: np.ndarray, batch_tokens: int) -> list[int]:
+    """sizes [items, 2], sorted: where each batch ends so that, padded, none has more tokens than asked for."""
+    ends = [0]
+    while (start := ends[-1]) < len(sizes):
+        most = max(1, batch_tokens // (int(sizes[start, 0]) + 1))  # items, if all had this source and an empty target
+        widest = np.maximum.accumulate(sizes[start : start + most])  # [n, 2]
+        tokens = np.arange(1, len(widest) + 1) * widest.sum(1)
+        ends.append(start + max(1, int(np.searchsorted(tokens, batch_tokens, "right"))))
+    return ends[1:]
 
 
 def pad(sequences: Sequence[np.ndarray] | Sequence[Sequence[int]]) -> torch.Tensor:

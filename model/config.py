@@ -50,6 +50,10 @@ PRESETS: dict[str, TransformerConfig] = {
     "tiny": TransformerConfig(d_model=128, d_ff=512, num_heads=4, encoder_layers=4, decoder_layers=4, norm="pre"),
     # Deep encoder, shallow decoder: the encoder runs once a sentence, the decoder once a token.
     "small": TransformerConfig(d_model=256, d_ff=1024, num_heads=4, encoder_layers=6, decoder_layers=2, norm="pre"),
+    # As many weights in a layer as the Firefox students have: what 16,000 pieces and general text need.
+    "student": TransformerConfig(
+        vocab_size=16000, d_model=256, d_ff=1536, num_heads=4, encoder_layers=6, decoder_layers=2, norm="pre"
+    ),
     "base": TransformerConfig(vocab_size=32000),
     "big": TransformerConfig(vocab_size=32000, d_model=1024, d_ff=4096, num_heads=16, dropout=0.3),
 }

@@ -21,8 +21,9 @@ from rich.table import Table
 from torch import Tensor
 
 from model.batches import pad
-from model.corpus import CorpusError, has_header, read_pairs
+from model.corpus import has_header, read_pairs
 from model.saved import SavedModel, SavedModelError, load_model
+from model.text import CorpusError
 from model.tokenizer import BOS_ID, EOS_ID
 from model.transformer import Transformer, source_mask
 

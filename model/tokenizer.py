@@ -100,6 +100,16 @@ class Tokenizer:
     def placeholder_id(self, number: int) -> int:
         return self.symbol_id(placeholder_tag(number))
 
+    def piece(self, piece_id: int) -> str:
+        return str(self._processor.id_to_piece(piece_id))
+
+    def spell(self, piece: str) -> list[int]:
+        """The ids of a piece of another tokenizer: its own, where it has one, or those that spell it."""
+        own = int(self._processor.piece_to_id(piece))
+        if own != self._processor.unk_id() or (own == UNK_ID and piece == self.piece(UNK_ID)):
+            return [own]
+        return list(self._processor.encode(piece.replace("\u2581", " ")))
+
     def encode(self, text: str) -> list[int]:
         return self.encode_chunks([text])
 

@@ -7,211 +7,35 @@ A run folder that holds a checkpoint is resumed.
 """
 
 import ctypes
-import hashlib
-import random
 import signal
 import sys
-from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+import tomllib
+from dataclasses import fields
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import torch
 import typer
 from rich.console import Console
 
-from model.batches import EXTRA_TOKENS, Batches, Direction, directions
-from model.checkpoint import INITIAL_WEIGHTS, STATE
-from model.config import PRESETS, OptimizerKind, Precision, TrainConfig, preset
-from model.corpus import Corpus, CorpusError, CorpusSpec, Pair, filter_pairs, read_pairs, tokenize
-from model.saved import SavedModel, SavedModelError, load_model, write_atomically
-from model.tokenizer import Tokenizer, train_tokenizer
+from model.batches import Batches, directions
+from model.config import PRESETS, OptimizerKind, Precision, TrainConfig
+from model.corpus import CorpusSpec
+from model.dataset import Dataset, open_dataset, read_dataset
+from model.recipe import (
+    DEFAULT_PRESET,
+    Recipe,
+    find_tokenizer,
+    keep_tokenizer,
+    new_model,
+    refuse_more_than_positions,
+)
+from model.saved import SavedModelError
+from model.shards import ShardOptions, shard_of, write_missing
+from model.text import CorpusError
+from model.tokenizer import Tokenizer
 from model.trainer import Trainer, TrainingError
-from model.transformer import Transformer
 from model.workers import Workers
-
-TOKENIZER = "tokenizer.model"  # the name in the run folder
-DEFAULT_PRESET = "small"
-TOKENIZER_LINES_PER_CORPUS = 200_000
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """What is learned from what; how is `TrainConfig`."""
-
-    folder: Path
-    languages: tuple[str, str]  # of the two sides of every corpus
-    pairs: tuple[str, ...]
-    corpora: tuple[str, ...]
-    valid: str
-    preset: str | None = None  # initial weights have a shape of their own
-    tokenizer: Path | None = None
-    vocab_size: int | None = None
-    dropout: float | None = None
-    init: Path | None = None
-
-    def __post_init__(self) -> None:
-        if len(self.languages) != 2:
-            raise CorpusError("--languages names the two sides of the corpora, such as pt,en")
-        if self.init and self.preset:
-            raise CorpusError(f"the weights of --init have a shape of their own: leave --preset {self.preset} out")
-        preset(self.shape)  # raises where there is none of this name
-        targets = [target for _, target in self.directions()]
-        for spec in map(CorpusSpec.parse, self.corpora):
-            for key, known in (("machine", self.languages), ("into", targets)):
-                if (language := getattr(spec, key)) not in (None, *known):
-                    raise CorpusError(f"{key}={language} of {spec.files[0]} is none of {', '.join(known)}")
-        if CorpusSpec.parse(self.valid).into:
-            raise CorpusError("--valid is read in every direction that is learned: it takes no into=LANGUAGE")
-
-    @property
-    def shape(self) -> str:
-        return self.preset or DEFAULT_PRESET
-
-    def directions(self) -> list[tuple[str, str]]:
-        parsed = []
-        for pair in self.pairs:
-            source, _, target = pair.partition("-")
-            if {source, target} != set(self.languages):
-                raise CorpusError(f"pair {pair!r} does not join the languages {' and '.join(self.languages)}")
-            parsed.append((source, target))
-        return parsed
-
-
-@dataclass(frozen=True)
-class Text:
-    """One corpus as read: what is left of it after filtering, and how many pairs were dropped for which reason."""
-
-    spec: CorpusSpec
-    pairs: list[Pair]
-    dropped: Counter[str]
-
-    def told(self) -> str:
-        names = " + ".join(path.name for path in self.spec.files)
-        reasons = ", ".join(f"{count} {reason}" for reason, count in self.dropped.most_common()) or "nothing"
-        return f"{names}: {len(self.pairs)} pairs, dropped {reasons}"
-
-
-def read_texts(specs: Sequence[str], languages: tuple[str, str]) -> list[Text]:
-    texts = []
-    for spec in map(CorpusSpec.parse, specs):
-        text = Text(spec, *filter_pairs(read_pairs(spec.files, languages)))
-        if not text.pairs:
-            raise CorpusError(f"no pair of {spec.files[0]} is left after filtering ({text.told()})")
-        texts.append(text)
-    return texts
-
-
-def encode(
-    text: Text, tokenizer: Tokenizer, config: TrainConfig, placeholder_fraction: float, console: Console
-) -> tuple[Text, Corpus]:
-    """Tokens, and the text that is really learned from: `Batches` leaves out what has too many of them."""
-    corpus = tokenize(text.pairs, text.spec, tokenizer, placeholder_fraction, config.seed)
-    fits = corpus.fits(config.max_tokens)[: corpus.num_plain]
-    kept = [pair for pair, fit in zip(text.pairs, fits.tolist(), strict=True) if fit]
-    too_long = Counter({f"over {config.max_tokens} tokens": len(text.pairs) - len(kept)})
-    used = Text(text.spec, kept, text.dropped + too_long)
-    console.print(used.told(), markup=False)
-    if not kept:
-        raise CorpusError(
-            f"all pairs of {text.spec.files[0]} have more than {config.max_tokens} tokens on a side: "
-            "split them into sentences, or give a higher --max-tokens"
-        )
-    return used, corpus
-
-
-def find_tokenizer(recipe: Recipe, texts: list[Text]) -> Tokenizer:
-    """The run's own, the one given, the initial weights' own, or a new one learned from the text."""
-    own = recipe.folder / TOKENIZER
-    if own.exists():
-        tokenizer = read_tokenizer(own)
-        refuse_another_tokenizer(recipe, tokenizer)
-        return tokenizer
-    if recipe.tokenizer:
-        tokenizer = read_tokenizer(recipe.tokenizer)
-    elif recipe.init:
-        tokenizer = load_model(recipe.init).tokenizer
-    else:
-        return learn_tokenizer(recipe, texts)
-    if recipe.vocab_size not in (None, tokenizer.vocab_size):
-        raise CorpusError(
-            f"the tokenizer of {recipe.tokenizer or recipe.init} has {tokenizer.vocab_size} pieces: "
-            f"leave --vocab-size {recipe.vocab_size} out"
-        )
-    return tokenizer
-
-
-def read_tokenizer(path: Path) -> Tokenizer:
-    try:
-        tokenizer = Tokenizer(path.read_bytes())
-    except (OSError, RuntimeError) as error:
-        raise CorpusError(f"{path} is not a SentencePiece model: {error}") from error
-    if not tokenizer.is_ours():
-        raise CorpusError(
-            f"{path} was not made by Dragoman: its special pieces have other numbers, or some are missing; "
-            "leave --tokenizer out to learn one"
-        )
-    return tokenizer
-
-
-def refuse_another_tokenizer(recipe: Recipe, own: Tokenizer) -> None:
-    """What a run's weights know is about the pieces of its own."""
-    if recipe.tokenizer and read_tokenizer(recipe.tokenizer).model != own.model:
-        asked = f"that of {recipe.tokenizer}"
-    elif recipe.vocab_size not in (None, own.vocab_size):
-        asked = f"of {recipe.vocab_size}"
-    else:
-        return
-    raise CorpusError(
-        f"{recipe.folder} has a tokenizer of {own.vocab_size} pieces of its own, not {asked}: use a new run folder"
-    )
-
-
-def learn_tokenizer(recipe: Recipe, texts: list[Text]) -> Tokenizer:
-    if (recipe.folder / STATE).exists():  # the first versions kept no copy of a tokenizer that was given
-        raise CorpusError(f"{recipe.folder} has a run but no tokenizer: give the --tokenizer that it was begun with")
-    lines = [side for text in texts for pair in text.pairs[:TOKENIZER_LINES_PER_CORPUS] for side in pair]
-    random.Random(1).shuffle(lines)
-    size = recipe.vocab_size or PRESETS[recipe.shape].vocab_size
-    return Tokenizer(train_tokenizer(lines, size, recipe.languages))
-
-
-def keep_tokenizer(folder: Path, tokenizer: Tokenizer) -> None:
-    """In a new run only: what an old one lacks may not be what it was begun with."""
-    if not (folder / TOKENIZER).exists() and not (folder / STATE).exists():
-        write_atomically(folder / TOKENIZER, lambda temporary: temporary.write_bytes(tokenizer.model) and None)
-
-
-def new_model(recipe: Recipe, tokenizer: Tokenizer, ways: list[Direction]) -> SavedModel:
-    pairs = [{"source": d.source, "target": d.target, "source_prefix_ids": list(d.prefix_ids)} for d in ways]
-    if recipe.init is None:
-        changes = {} if recipe.dropout is None else {"dropout": recipe.dropout}
-        config = preset(recipe.shape, vocab_size=tokenizer.vocab_size, **changes)
-        return SavedModel(Transformer(config), tokenizer, pairs, {"preset": recipe.shape}, recipe.languages)
-    saved = load_model(recipe.init)
-    if saved.tokenizer.model != tokenizer.model:
-        raise SavedModelError(f"{recipe.init} was trained with another tokenizer than this run's; use a new run folder")
-    network = saved.network if recipe.dropout is None else with_dropout(saved.network, recipe.dropout)
-    facts = {
-        "preset": saved.training.get("preset"),
-        "initialized_from": saved.training,
-        INITIAL_WEIGHTS: hashlib.sha256(recipe.init.read_bytes()).hexdigest(),
-    }
-    return SavedModel(network, tokenizer, pairs, facts, recipe.languages)
-
-
-def refuse_more_than_positions(config: TrainConfig, max_positions: int) -> None:
-    room = max_positions - EXTRA_TOKENS
-    if config.max_tokens > room:
-        raise CorpusError(f"--max-tokens {config.max_tokens} is more than this network can read: give {room} or less")
-
-
-def with_dropout(network: Transformer, rate: float) -> Transformer:
-    """The same weights in a network that drops more or less of what passes."""
-    changed = Transformer(replace(network.config, dropout=rate))
-    changed.load_state_dict(network.state_dict())
-    return changed
 
 
 def keep_freed_memory() -> None:
@@ -228,30 +52,52 @@ def keep_freed_memory() -> None:
 
 
 def build_trainer(recipe: Recipe, config: TrainConfig, console: Console) -> Trainer:
+    workers = Workers()
     pairs = recipe.directions()
-    texts = read_texts(recipe.corpora, recipe.languages)
-    (valid,) = read_texts([recipe.valid], recipe.languages)
-    tokenizer = find_tokenizer(recipe, texts)
+    tokenizer = find_tokenizer(recipe)
     ways = directions(pairs, recipe.languages, tokenizer)
     torch.manual_seed(config.seed)
     saved = new_model(recipe, tokenizer, ways)
     refuse_more_than_positions(config, saved.config.max_positions)
-    encoded = [encode(text, tokenizer, config, config.placeholder_fraction, console) for text in texts]
-    valid, valid_corpus = encode(valid, tokenizer, config, 0.0, console)
+    datasets = open_datasets(recipe, config, tokenizer, workers, console)
+    valid = read_dataset(CorpusSpec.parse(recipe.valid), recipe.languages, tokenizer, config)
+    console.print(valid.told(), markup=False)
     keep_tokenizer(recipe.folder, tokenizer)  # only now: one that does not fit must not stay in the folder
-    saved.training.update(train_config=config.to_dict(), corpora=corpora_facts([text for text, _ in encoded]))
-    corpora = [corpus for _, corpus in encoded]
-    valid_pairs = [(b, a) if ways[0].swapped else (a, b) for a, b in valid.pairs]
+    saved.training.update(train_config=config.to_dict(), corpora=[dataset.facts() for dataset in datasets])
     return Trainer(
         recipe.folder,
         saved,
-        Batches(corpora, ways, config.batch_tokens, config.join_fraction, config.max_tokens, config.seed),
-        Batches([valid_corpus], ways, config.batch_tokens, max_tokens=config.max_tokens, seed=config.seed),
-        valid_pairs,
+        Batches(
+            [dataset.corpus for dataset in datasets],
+            ways,
+            config.batch_tokens,
+            config.join_fraction,
+            config.max_tokens,
+            config.seed,
+        ),
+        Batches([valid.corpus], ways, config.batch_tokens, max_tokens=config.max_tokens, seed=config.seed),
+        [(b, a) if ways[0].swapped else (a, b) for a, b in valid.pairs],
         config,
-        Workers(),
+        workers,
         console,
     )
+
+
+def open_datasets(
+    recipe: Recipe, config: TrainConfig, tokenizer: Tokenizer, workers: Workers, console: Console
+) -> list[Dataset]:
+    """The run's text, tokenized by the first process if it is not yet, and opened by all."""
+    options = ShardOptions(config.placeholder_fraction, config.seed)
+    folder = recipe.shards or recipe.folder / "shards"
+    shards = [shard_of(CorpusSpec.parse(text), recipe.languages, tokenizer, options, folder) for text in recipe.corpora]
+    if workers.is_first:
+        write_missing(shards, recipe.languages, tokenizer, options)
+    workers.wait()
+    datasets = [open_dataset(shard, config.max_tokens) for shard in shards]
+    if workers.is_first:
+        for dataset in datasets:
+            console.print(dataset.told(), markup=False)
+    return datasets
 
 
 def stop_politely(trainer: Trainer) -> None:
@@ -268,18 +114,26 @@ def stop_politely(trainer: Trainer) -> None:
             signal.signal(number, ask)
 
 
-def corpora_facts(texts: list[Text]) -> list[dict[str, object]]:
-    return [
-        {
-            "files": [path.name for path in text.spec.files],
-            "pairs": len(text.pairs),
-            "dropped": dict(text.dropped),
-            "weight": text.spec.weight,
-            "machine_made": text.spec.machine,
-            "into": text.spec.into,
-        }
-        for text in texts
-    ]
+def read_recipe(context: typer.Context, path: Path | None) -> Path | None:
+    """The options of a file are the defaults of this run. Before all others: they may be required."""
+    if path is None:
+        return None
+    try:
+        options = tomllib.loads(path.read_text("utf-8"))
+    except (OSError, tomllib.TOMLDecodeError) as error:
+        raise typer.BadParameter(f"cannot read {path}: {error}") from error
+    known = {name for option in context.command.params for name in (option.name, *option.opts)}
+    for name in options:
+        if f"--{name}" not in known:
+            raise typer.BadParameter(f"{path}: there is no option --{name}")
+    names = {f"--{name}": value for name, value in options.items()}
+    context.default_map = {
+        option.name: names[opt]
+        for option in context.command.params
+        for opt in option.opts
+        if option.name and opt in names
+    }
+    return path
 
 
 def run(
@@ -293,12 +147,19 @@ def run(
     pair: Annotated[
         list[str], typer.Option(help="what to learn, such as pt-en; twice for both directions in one model")
     ],
+    recipe: Annotated[
+        Path | None, typer.Option(callback=read_recipe, is_eager=True, help="a TOML file of options; given ones win")
+    ] = None,
+    text: Annotated[Path, typer.Option(help="the folder that corpora are in")] = Path(),
     preset_name: Annotated[
         str | None, typer.Option("--preset", help=f"{', '.join(PRESETS)}; without, {DEFAULT_PRESET}")
     ] = None,
     tokenizer: Annotated[Path | None, typer.Option(help="use this SentencePiece model instead of learning one")] = None,
     vocab_size: Annotated[int | None, typer.Option(min=1, help="pieces of a new tokenizer")] = None,
-    init: Annotated[Path | None, typer.Option(help="start from these weights, with a fresh optimizer")] = None,
+    init: Annotated[
+        Path | None, typer.Option(help="start from these weights; --tokenizer and --preset may differ")
+    ] = None,
+    shards: Annotated[Path | None, typer.Option(help="tokenized text, for several runs; without: in the run")] = None,
     dropout: Annotated[float | None, typer.Option(help="instead of the preset's, or the initial weights'")] = None,
     batch_tokens: Annotated[int, typer.Option(help="tokens of one forward pass")] = TrainConfig.batch_tokens,
     accumulate: Annotated[int, typer.Option(help="forward passes per update")] = TrainConfig.accumulate,
@@ -323,23 +184,35 @@ def run(
     threads: Annotated[int, typer.Option(min=1, help="threads of this process")] = 1,
 ) -> None:
     """Train a Transformer on parallel text. Started again with the same folder, it resumes."""
-    given = locals()  # the options that are fields of TrainConfig, without spelling each a third time
+    given = locals()  # the options, without spelling each of them twice more
     console = Console(stderr=True, soft_wrap=True)
     torch.set_num_threads(threads)
     keep_freed_memory()
     try:
-        config = TrainConfig(**{f.name: given[f.name] for f in fields(TrainConfig) if f.name in given})
-        sides = tuple(languages.split(","))
-        recipe = Recipe(
-            folder, sides, tuple(pair), tuple(corpus), valid, preset_name, tokenizer, vocab_size, dropout, init
-        )
-        trainer, result = follow(recipe, config, console)
+        trainer, result = follow(*asked_for(given), console)
     except (CorpusError, SavedModelError, TrainingError, ValueError) as error:
         console.print(str(error), style="red", markup=False)
         raise typer.Exit(1) from error
     trainer.workers.part()
     if trainer.workers.is_first:
         console.print(ending(trainer, result))
+
+
+def asked_for(options: dict[str, Any]) -> tuple[Recipe, TrainConfig]:
+    corpora = [below(options["text"], corpus) for corpus in options["corpus"]]
+    several = {"languages": options["languages"].split(","), "pairs": options["pair"], "corpora": corpora}
+    options["valid"] = below(options["text"], options["valid"])
+    options = options | {name: tuple(values) for name, values in several.items()} | {"preset": options["preset_name"]}
+    recipe, config = (
+        {f.name: options[f.name] for f in fields(kind) if f.name in options} for kind in (Recipe, TrainConfig)
+    )
+    return Recipe(**recipe), TrainConfig(**config)
+
+
+def below(folder: Path, corpus: str) -> str:
+    """A corpus whose files are named as they are called in a folder."""
+    files, *modifiers = corpus.split(";")
+    return ";".join([",".join(str(folder / name) for name in files.split(",")), *modifiers])
 
 
 def follow(recipe: Recipe, config: TrainConfig, console: Console) -> tuple[Trainer, Path | None]:

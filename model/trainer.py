@@ -8,6 +8,7 @@ import math
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 
 import torch
@@ -112,16 +113,15 @@ class Trainer:
         """This process's batches of every update, from where the run stands, epoch after epoch."""
         together = self.workers.size * self.config.accumulate
         while True:
-            epoch = self.batches.epoch(self.progress.epoch)
-            if len(epoch) < together:
+            epoch = islice(self.batches.epoch(self.progress.epoch), self.progress.position * together, None)
+            while len(group := list(islice(epoch, together))) == together:
+                self.progress.position += 1
+                yield [self.batches.batch(items) for items in group[self.workers.rank :: self.workers.size]]
+            if not self.progress.position:
                 raise TrainingError(
-                    f"the corpus makes only {len(epoch)} batches, one update needs {together}: "
+                    f"the corpus makes only {len(group)} batches, one update needs {together}: "
                     "make --batch-tokens or --accumulate smaller"
                 )
-            for start in range(self.progress.position * together, len(epoch) - together + 1, together):
-                self.progress.position += 1
-                mine = range(start + self.workers.rank, start + together, self.workers.size)
-                yield [self.batches.batch(epoch[i]) for i in mine]
             self.progress.epoch, self.progress.position = self.progress.epoch + 1, 0
 
     def update(self, group: list[Batch]) -> float:

@@ -2,11 +2,14 @@
 
 import os
 from collections.abc import Callable
+from datetime import timedelta
 
 import torch
 import torch.distributed as dist
 
 from model.transformer import Transformer
+
+TOKENIZING_HOURS = 6  # the others wait while the first process tokenizes
 
 
 class Workers:
@@ -15,7 +18,9 @@ class Workers:
     def __init__(self) -> None:
         self.size, self.rank = int(os.environ.get("WORLD_SIZE", 1)), int(os.environ.get("RANK", 0))
         if self.size > 1 and not dist.is_initialized():
-            dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
+            dist.init_process_group(
+                "nccl" if torch.cuda.is_available() else "gloo", timeout=timedelta(hours=TOKENIZING_HOURS)
+            )
 
     @property
     def is_first(self) -> bool:
@@ -52,6 +57,11 @@ class Workers:
         everyones = [torch.empty_like(tensor) for _ in range(self.size)]
         dist.all_gather(everyones, tensor)
         return everyones
+
+    def wait(self) -> None:
+        """Until all have come this far."""
+        if self.size > 1:
+            dist.barrier()
 
     def part(self) -> None:
         """When all is done: a process that ends with others still listening to it is sometimes taken for a crash.

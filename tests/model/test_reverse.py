@@ -8,9 +8,9 @@ from rich.console import Console
 
 from model.batches import Batches, Direction
 from model.config import TrainConfig, TransformerConfig
-from model.corpus import Corpus, TokenLists
 from model.evaluate import beam, greedy
 from model.saved import SavedModel
+from model.shards import Corpus, TokenLists
 from model.tokenizer import EOS_ID, Tokenizer
 from model.trainer import Trainer
 from model.transformer import Transformer
@@ -28,7 +28,9 @@ def test_a_tiny_model_learns_to_reverse(tmp_path: Path, tokenizer: Tokenizer) ->
     """Encoder, decoder, masks, positions, loop and search: any of them broken, and this stays below 100 %."""
     words = random_words(20_000, seed=1)
     unseen = [word for word in random_words(400, seed=2) if word not in words]
-    corpus = Corpus(TokenLists.of(words), TokenLists.of([word[::-1] for word in words]), len(words), 1.0, None)
+    corpus = Corpus(
+        TokenLists.of(words), TokenLists.of([word[::-1] for word in words]), np.zeros(len(words), bool), 1.0, None
+    )
     way = Direction("forward", "backward", (), 0, swapped=False)
     torch.manual_seed(1)
     config = TransformerConfig(FIRST_LETTER + NUM_LETTERS, 64, 256, 4, 2, 2, dropout=0.0, norm="pre")

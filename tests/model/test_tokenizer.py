@@ -9,7 +9,8 @@ import sentencepiece
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from model.corpus import CorpusError
+from model.recipe import read_tokenizer
+from model.text import CorpusError
 from model.tokenizer import (
     BOS_ID,
     EOS_ID,
@@ -21,7 +22,6 @@ from model.tokenizer import (
     placeholder_tag,
     train_tokenizer,
 )
-from model.train import read_tokenizer
 from tests.data.make_tokenizers import path_of
 
 TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=40)
