@@ -27,7 +27,7 @@ def invoke(*arguments: str) -> str:
 
     app = typer.Typer()
     app.command()(train.run)
-    return CliRunner().invoke(app, list(arguments)).output
+    return CliRunner(env={"COLUMNS": "400"}).invoke(app, list(arguments)).output
 
 
 RECIPE = """
