@@ -17,7 +17,7 @@ RUN /opt/builder/bin/pip install --require-hashes --only-binary :all: --requirem
       --requirement "/tmp/lock/${RUNTIME}.txt" \
  && find /opt/dragoman/lib -type d -name tests -prune -exec rm -r '{}' +
 WORKDIR /source
-COPY pyproject.toml README.md LICENSE ./
+COPY pyproject.toml setup.py README.md LICENSE ./
 COPY service service
 # The server alone: training and export need torch, and have no business here.
 RUN /opt/builder/bin/pip wheel --no-deps --no-build-isolation --wheel-dir /tmp/wheel . \

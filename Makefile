@@ -20,13 +20,13 @@ COMPARE_OPTIONS ?=
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 15
 
-$(SERVE)/.ready: pyproject.toml Makefile
+$(SERVE)/.ready: pyproject.toml setup.py Makefile
 	$(PYTHON) -m venv $(SERVE)
 	$(SERVE)/bin/pip install --quiet --upgrade pip
 	$(SERVE)/bin/pip install --quiet --editable '.[cpu]'
 	touch $@
 
-$(DEV)/.ready: pyproject.toml Makefile
+$(DEV)/.ready: pyproject.toml setup.py Makefile
 	$(PYTHON) -m venv $(DEV)
 	$(DEV)/bin/pip install --quiet --upgrade pip
 	$(DEV)/bin/pip install --quiet --editable '.[cpu,train,bench,tracing]' --group dev
@@ -42,6 +42,7 @@ lint: $(DEV)/.ready  ## ruff and format check
 	$(DEV)/bin/ruff format --check .
 
 types: $(DEV)/.ready  ## mypy, strict
+	mkdir -p build/names/dragoman && ln -sfn $(CURDIR)/service $(CURDIR)/export $(CURDIR)/model build/names/dragoman/
 	$(DEV)/bin/mypy
 
 unit: $(DEV)/.ready  ## the tests alone
@@ -52,7 +53,7 @@ format: $(DEV)/.ready  ## put the code in order
 	$(DEV)/bin/ruff format .
 
 train: $(DEV)/.ready  ## train or resume on both cores: CORPORA=dir RECIPE=file RUN=runs/pt-en TRAIN_OPTIONS=...
-	OMP_NUM_THREADS=1 nice -n 10 $(DEV)/bin/torchrun --nproc-per-node $(PROCESSES) -m model.train $(RUN) \
+	OMP_NUM_THREADS=1 nice -n 10 $(DEV)/bin/torchrun --nproc-per-node $(PROCESSES) -m dragoman.model.train $(RUN) \
 	  --recipe $(RECIPE) --text $(CORPORA) $(TRAIN_OPTIONS)
 
 demo-metrics: $(DEV)/.ready  ## serve, put load on it, watch it with a real Prometheus; draws build/dashboard.png

@@ -23,7 +23,7 @@ from bench.peers.peer import encode
 from bench.processes import Server, ours, serving
 from bench.questions import questions, whole_sentences, wire
 from bench.texts import of_length, sentences
-from service.bundles.manifest import Bundle
+from dragoman.service.bundles.manifest import Bundle
 
 LENGTHS = (5, 20, 60)  # source tokens
 WARM_RATE, RATES = 50.0, (100.0, 200.0)  # requests per second

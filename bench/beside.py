@@ -20,7 +20,7 @@ from bench.harness import Cell, Profile, Ratio, Report, Table, command, pinned, 
 from bench.load import Client, Plan, Probe, probe
 from bench.processes import Server, ours, serving
 from bench.questions import whole_sentences, wire
-from service.bundles.manifest import read_bundle
+from dragoman.service.bundles.manifest import read_bundle
 
 DOCUMENT_SENTENCES = 500
 INTERVAL_SECONDS = 0.1

@@ -27,8 +27,8 @@ from rich.table import Table
 
 from bench.harness import ROOT, Profile, pinned
 from bench.texts import sentences
-from service.bundles.manifest import Bundle, read_bundle
-from service.translation.tokenizer import load_tokenizer
+from dragoman.service.bundles.manifest import Bundle, read_bundle
+from dragoman.service.translation.tokenizer import load_tokenizer
 
 WORKER = Path(__file__).with_name("compare_worker.py")
 WORKLOADS = ("greedy", "beam", "single")
@@ -71,8 +71,15 @@ def checked_out(revision: str) -> Iterator[Path]:
 
 
 def environment(tree: Path) -> dict[str, str]:
-    """The tree's own packages come before the installed ones."""
-    return os.environ | {"PYTHONPATH": str(tree), "OMP_NUM_THREADS": "1"}
+    """The tree's own packages come before the installed ones, under the names that it gives them."""
+    names = tree / "build" / "names" if (tree / "setup.py").exists() else tree
+    if names != tree:
+        (names / "dragoman").mkdir(parents=True, exist_ok=True)
+        for package in ("service", "export", "model"):
+            link = names / "dragoman" / package
+            if not link.exists():
+                link.symlink_to(tree / package)
+    return os.environ | {"PYTHONPATH": str(names), "OMP_NUM_THREADS": "1"}
 
 
 class Worker:
@@ -126,7 +133,8 @@ def export(tree: Path, model: Path, out: Path, texts: Sequence[str]) -> Path:
     """A bundle of these weights by this tree's own exporter; its evidence, which it must have, is not looked at."""
     own = [_written(out.with_suffix(f".{side}"), sentences(None, 300, side)) for side in ("pt", "en")]
     words = ["--calibration", _written(out.with_suffix(".txt"), texts), "--golden", own[0], "--verify", *own]
-    command = [sys.executable, "-P", "-m", "export.bundle", str(model), str(out), *words]
+    module = "dragoman.export.bundle" if (tree / "setup.py").exists() else "export.bundle"
+    command = [sys.executable, "-P", "-m", module, str(model), str(out), *words]
     subprocess.run(command, cwd=tree, env=environment(tree), check=True, stdout=subprocess.DEVNULL)
     return out
 

@@ -1,6 +1,6 @@
 """Runs a workload on the engine of whatever tree is on the path, and says how many CPU seconds it took.
 
-    PYTHONPATH=TREE python -P bench/compare_worker.py TREE BUNDLE IDS.json
+    PYTHONPATH=NAMES python -P bench/compare_worker.py TREE BUNDLE IDS.json
 
 Started by `bench.compare` once in each tree. For every line on standard input (`greedy`, `beam`, `single`) it answers
 one line of JSON. It is given to old trees too, so it uses nothing but what they have all had: reading a bundle,
@@ -13,14 +13,24 @@ import json
 import sys
 import time
 from collections.abc import Sequence
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
-import service
-from service.bundles.manifest import read_bundle
-from service.engine.job import DecodingOptions, DecodingRules, Job
-from service.engine.loop import Engine
-from service.engine.runner import OrtRunner, OrtSessions  # where the old trees have both
-from service.engine.scheduler import EngineSettings
+SERVICE = "dragoman.service" if find_spec("dragoman") else "service"  # as the oldest trees call it
+
+
+def _of(module: str, *names: str) -> list[Any]:
+    found = import_module(f"{SERVICE}.{module}")
+    return [getattr(found, name) for name in names]
+
+
+(read_bundle,) = _of("bundles.manifest", "read_bundle")
+DecodingOptions, DecodingRules, Job = _of("engine.job", "DecodingOptions", "DecodingRules", "Job")
+(Engine,) = _of("engine.loop", "Engine")
+OrtRunner, OrtSessions = _of("engine.runner", "OrtRunner", "OrtSessions")  # where the old trees have both
+(EngineSettings,) = _of("engine.scheduler", "EngineSettings")
 
 ROWS = 64
 MAX_TOKENS = 128
@@ -54,7 +64,8 @@ class Workload:
 
 def main() -> None:
     tree, bundle_path, ids = map(Path, sys.argv[1:4])
-    assert tree.resolve() in Path(service.__file__ or service.__path__[0]).resolve().parents, "another tree's service"
+    where = import_module(SERVICE).__path__[0]
+    assert tree.resolve() in Path(where).resolve().parents, "another tree's service"
     workload = Workload(bundle_path, json.loads(ids.read_text("utf-8")))
     gc.collect()
     gc.freeze()

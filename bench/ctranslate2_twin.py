@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 from ctranslate2.specs import common_spec, transformer_spec
 
-from export.network import Network, network_arrays
-from model.saved import SavedModel, load_model
-from model.tokenizer import BOS_ID, EOS_ID, UNK_ID
+from dragoman.export.network import Network, network_arrays
+from dragoman.model.saved import SavedModel, load_model
+from dragoman.model.tokenizer import BOS_ID, EOS_ID, UNK_ID
 
 
 def vocabulary(size: int) -> list[str]:

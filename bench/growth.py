@@ -23,8 +23,8 @@ from bench.peers.ours import Ours
 from bench.peers.peer import MAX_TOKENS, encode
 from bench.processes import Server, ours, serving
 from bench.texts import of_length, sentences
-from model.config import PRESETS, TransformerConfig
-from service.bundles.manifest import Limits
+from dragoman.model.config import PRESETS, TransformerConfig
+from dragoman.service.bundles.manifest import Limits
 
 LENGTHS = (5, 10, 20, 40, 80)
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128)

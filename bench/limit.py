@@ -30,7 +30,7 @@ from bench.overhead import Meter
 from bench.peers.ours import Ours
 from bench.peers.peer import encode
 from bench.texts import of_length, sentences
-from service.bundles.manifest import DECODER, Architecture
+from dragoman.service.bundles.manifest import DECODER, Architecture
 
 ROWS = (1, 8, 32, 64)
 BAR, BAR_ROWS = 0.6, 64

@@ -18,13 +18,13 @@ import onnxruntime as ort
 import psutil
 
 from bench.harness import Figure, Profile, Ratio, Report, Table, command, steps
-from service.bundles.manifest import Bundle, read_bundle
-from service.engine.job import DecodingOptions, DecodingRules, Job
-from service.engine.loop import Engine
-from service.engine.rows import Ints
-from service.engine.runner import OrtRunner
-from service.engine.search import Candidates, Stretch
-from service.engine.sessions import OrtSessions
+from dragoman.service.bundles.manifest import Bundle, read_bundle
+from dragoman.service.engine.job import DecodingOptions, DecodingRules, Job
+from dragoman.service.engine.loop import Engine
+from dragoman.service.engine.rows import Ints
+from dragoman.service.engine.runner import OrtRunner
+from dragoman.service.engine.search import Candidates, Stretch
+from dragoman.service.engine.sessions import OrtSessions
 
 BAR = 1.02
 ROWS = 64  # the server's default

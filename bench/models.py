@@ -13,19 +13,19 @@ from pathlib import Path
 import onnx
 import torch
 
-from export.bundle import TOKENIZER, read_sentences
-from export.calibrate import observe
-from export.graphs import build_graphs
-from export.leap import leap_graph
-from export.network import network_arrays
-from export.operators import Int8Operators
-from export.quantize import quantize
-from model.config import TransformerConfig
-from model.evaluate import default_limit, greedy
-from model.saved import SavedModel, load_model
-from model.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID, Tokenizer
-from model.transformer import Transformer
-from service.bundles.manifest import (
+from dragoman.export.bundle import TOKENIZER, read_sentences
+from dragoman.export.calibrate import observe
+from dragoman.export.graphs import build_graphs
+from dragoman.export.leap import leap_graph
+from dragoman.export.network import network_arrays
+from dragoman.export.operators import Int8Operators
+from dragoman.export.quantize import quantize
+from dragoman.model.config import TransformerConfig
+from dragoman.model.evaluate import default_limit, greedy
+from dragoman.model.saved import SavedModel, load_model
+from dragoman.model.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID, Tokenizer
+from dragoman.model.transformer import Transformer
+from dragoman.service.bundles.manifest import (
     DECODER,
     ENCODER,
     GOLDEN,

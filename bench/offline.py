@@ -38,9 +38,9 @@ from bench.peers.ctranslate2 import BATCHES, TYPES, CTranslate2, variants
 from bench.peers.ours import Ours
 from bench.peers.peer import MAX_TOKENS, Ids, Peer, agreement, encode, fastest, work
 from bench.texts import evenly, long_ones, sentences
-from model.config import PRESETS
-from service.bundles.manifest import Limits
-from service.file_batch import batch_for
+from dragoman.model.config import PRESETS
+from dragoman.service.bundles.manifest import Limits
+from dragoman.service.commands.file_batch import batch_for
 
 BEAM = 4
 RANDOM_TOKENS = 12  # of a translation of the random model, which never ends one itself: about the usual length

@@ -42,7 +42,16 @@ class Command:
 
 def ours(bundle: Path, **settings: str) -> Command:
     """`dragoman serve` on the folder that holds this bundle; settings by their names without the prefix."""
-    words = [sys.executable, "-m", "service.cli", "serve", "--port", "{port}", "--bundles", str(bundle.parent)]
+    words = [
+        sys.executable,
+        "-m",
+        "dragoman.service.commands.main",
+        "serve",
+        "--port",
+        "{port}",
+        "--bundles",
+        str(bundle.parent),
+    ]
     chosen = OUR_SETTINGS | {name.upper(): value for name, value in settings.items()}
     return Command(words, {f"DRAGOMAN_{name}": value for name, value in chosen.items()})
 

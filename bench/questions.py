@@ -10,8 +10,8 @@ import orjson
 
 from bench.harness import Profile
 from bench.texts import sentences
-from service.bundles.manifest import Bundle
-from service.translation.tokenizer import load_tokenizer
+from dragoman.service.bundles.manifest import Bundle
+from dragoman.service.translation.tokenizer import load_tokenizer
 
 MAX_SENTENCES = 5000
 SEVERAL_SHARE = 0.04  # of the requests

@@ -29,7 +29,7 @@ from bench.harness import Cell, Figure, Profile, Ratio, Report, Table, command, 
 from bench.load import GIVE_UP_SECONDS, Plan, Probe, poisson, probe
 from bench.processes import Command, Server, ours, peer, serving
 from bench.questions import questions, whole_sentences, wire
-from service.bundles.manifest import Bundle, read_bundle
+from dragoman.service.bundles.manifest import Bundle, read_bundle
 
 LIMIT_SECONDS = 0.5
 SHARE_OF_CAPACITY = 0.8

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from itertools import cycle
 from pathlib import Path
 
-from model.tokenizer import Tokenizer
+from dragoman.model.tokenizer import Tokenizer
 
 OWN = Path(__file__).parents[1] / "tests" / "data" / "sentences.tsv"
 LEFT_OUT = ("placeholders", "very_long")  # of our own: they test other things than speed

@@ -21,14 +21,14 @@ from rich.console import Console
 from torch import Tensor, nn
 
 from bench.harness import REPORTS, Cell, Profile, Ratio, Report, Table, cpu_seconds, save, show, spread, steps, timed
-from model.batches import Batches, directions, pad
-from model.config import TransformerConfig, preset
-from model.corpus import CorpusSpec, Side, pairs_of
-from model.shards import Corpus, ShardOptions, encode_pairs, encoded_corpus, filter_pairs
-from model.tokenizer import BOS_ID, EOS_ID, PAD_ID, Tokenizer, train_tokenizer
-from model.train import keep_freed_memory
-from model.trainer import summed_loss
-from model.transformer import Transformer, sinusoids
+from dragoman.model.batches import Batches, directions, pad
+from dragoman.model.config import TransformerConfig, preset
+from dragoman.model.corpus import CorpusSpec, Side, pairs_of
+from dragoman.model.shards import Corpus, ShardOptions, encode_pairs, encoded_corpus, filter_pairs
+from dragoman.model.tokenizer import BOS_ID, EOS_ID, PAD_ID, Tokenizer, train_tokenizer
+from dragoman.model.train import keep_freed_memory
+from dragoman.model.trainer import summed_loss
+from dragoman.model.transformer import Transformer, sinusoids
 
 BAR = 1.5
 OURS = "ours"

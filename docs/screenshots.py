@@ -36,7 +36,16 @@ WIDE, PHONE = {"width": 1200, "height": 820}, {"width": 390, "height": 844}
 
 @contextmanager
 def serving(bundles: Path | None, port: int) -> Iterator[str]:
-    command = [sys.executable, "-m", "service.cli", "serve", "--host", "127.0.0.1", "--port", str(port)]
+    command = [
+        sys.executable,
+        "-m",
+        "dragoman.service.commands.main",
+        "serve",
+        "--host",
+        "127.0.0.1",
+        "--port",
+        str(port),
+    ]
     command += ["--bundles", str(bundles)] if bundles else []
     # Without the cache, so that a second picture of one sentence has timings, too.
     environment = {**os.environ, "DRAGOMAN_CACHE_BYTES": "0", "DRAGOMAN_LOG_LEVEL": "error"}

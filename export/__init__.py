@@ -1,3 +1,3 @@
 """Turn a trained model into a proven bundle of ONNX graphs."""
 
-import service.engine  # noqa: F401  (before ONNX Runtime is imported: it must not report to its maker)
+import dragoman.service.engine  # noqa: F401  (before ONNX Runtime is imported: it must not report to its maker)

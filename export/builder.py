@@ -1,6 +1,6 @@
 """ONNX graphs under construction, and the one file that holds the weights of all graphs of a bundle.
 
-Knows nothing of translation: which nodes make a network is left to `export.graphs`.
+Knows nothing of translation: which nodes make a network is left to `dragoman.export.graphs`.
 """
 
 import hashlib
@@ -12,7 +12,7 @@ import numpy.typing as npt
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from service.bundles.manifest import WEIGHTS
+from dragoman.service.bundles.manifest import WEIGHTS
 
 Array = npt.NDArray[Any]
 OPSET, IR_VERSION = 24, 11

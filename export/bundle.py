@@ -20,15 +20,15 @@ from typing import Any
 import torch
 from rich.console import Console
 
-from export.calibrate import observe
-from export.card import model_card
-from export.decoding import GraphDecoder
-from export.graphs import Graphs, build_graphs
-from export.leap import leap_graph
-from export.network import Network, network_arrays
-from export.operators import FloatOperators, Int8Operators, Ints, Operators, Quantization
-from export.quantize import quantize
-from export.verify import (
+from dragoman.export.calibrate import observe
+from dragoman.export.card import model_card
+from dragoman.export.decoding import GraphDecoder
+from dragoman.export.graphs import Graphs, build_graphs
+from dragoman.export.leap import leap_graph
+from dragoman.export.network import Network, network_arrays
+from dragoman.export.operators import FloatOperators, Int8Operators, Ints, Operators, Quantization
+from dragoman.export.quantize import quantize
+from dragoman.export.verify import (
     MAX_LOSS,
     GoldenTrace,
     ParallelText,
@@ -39,11 +39,11 @@ from export.verify import (
     verify_parity,
     verify_quality,
 )
-from export.vocabulary import output_ids
-from model.text import CorpusError, read_text
-from model.saved import SavedModel, SavedModelError, load_model
-from model.tokenizer import BOS_ID, EOS_ID, NUM_PLACEHOLDERS, PAD_ID, UNK_ID
-from service.bundles.manifest import (
+from dragoman.export.vocabulary import output_ids
+from dragoman.model.saved import SavedModel, SavedModelError, load_model
+from dragoman.model.text import CorpusError, read_text
+from dragoman.model.tokenizer import BOS_ID, EOS_ID, NUM_PLACEHOLDERS, PAD_ID, UNK_ID
+from dragoman.service.bundles.manifest import (
     DECODER,
     ENCODER,
     EXPLAIN,

@@ -1,7 +1,7 @@
 """What flows through a trained network: the inputs of every linear layer, seen on real sentences.
 
 Targets are the network's own translations, so that the decoder sees what it will see when it serves. Making them is
-left to the caller, and choosing scales from the values to `export.quantize`.
+left to the caller, and choosing scales from the values to `dragoman.export.quantize`.
 """
 
 from collections import Counter, defaultdict
@@ -13,9 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from export.network import Floats
-from model.tokenizer import BOS_ID
-from model.transformer import Transformer
+from dragoman.export.network import Floats
+from dragoman.model.tokenizer import BOS_ID
+from dragoman.model.transformer import Transformer
 
 MAX_TOKENS = 6000  # remembered of each side: enough for stable scales, small enough for memory
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from service.bundles.manifest import Bundle
+from dragoman.service.bundles.manifest import Bundle
 
 
 def model_card(bundle: Bundle) -> str:

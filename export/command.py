@@ -1,7 +1,7 @@
 """`dragoman-export`, for an installation that may lack what exporting needs."""
 
-from model.commands import run_command
+from dragoman.model.commands import run_command
 
 
 def main() -> None:
-    run_command("export.bundle")
+    run_command("dragoman.export.bundle")

@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 import onnxruntime as ort
 
-from model.evaluate import DEFAULT_ALPHA, Hypothesis, length_penalty
-from model.tokenizer import BOS_ID, EOS_ID
-from service.bundles.manifest import DECODER, ENCODER, LEAP, Limits, StateTensor
+from dragoman.model.evaluate import DEFAULT_ALPHA, Hypothesis, length_penalty
+from dragoman.model.tokenizer import BOS_ID, EOS_ID
+from dragoman.service.bundles.manifest import DECODER, ENCODER, LEAP, Limits, StateTensor
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float32]

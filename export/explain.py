@@ -3,7 +3,7 @@
 Uses the layers of `export.layers` and the bundle's own operators and weights, so that int8 explains int8: the same
 integers, scales and roundings. Only attention differs. The graphs that serve fuse it into one operator that never
 writes its weights down; here it is matrix products and a softmax in the open. Running the graph is left to
-`service.engine.explainer`.
+`dragoman.service.engine.explainer`.
 
 Shapes: one sentence of S source tokens and T target tokens, L layers, H heads of dh = d / H, V vocabulary.
 """
@@ -16,11 +16,11 @@ import numpy as np
 import onnx
 from onnx import TensorProto
 
-from export.builder import GraphBuilder, WeightFile
-from export.layers import Layer, final_norm
-from export.network import Network
-from export.operators import Int8Operators, Ints, Operand, Operators, Part
-from service.bundles.manifest import Limits, StateTensor
+from dragoman.export.builder import GraphBuilder, WeightFile
+from dragoman.export.layers import Layer, final_norm
+from dragoman.export.network import Network
+from dragoman.export.operators import Int8Operators, Ints, Operand, Operators, Part
+from dragoman.service.bundles.manifest import Limits, StateTensor
 
 # output -> shape; those of layers are stacked
 ENCODER_NUMBERS: Mapping[str, tuple[str, ...]] = {

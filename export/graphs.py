@@ -1,7 +1,7 @@
 """The graphs of a bundle: the encoder, one decoder step for ragged rows, and the two that move rows on a device.
 
 Built node by node from a network's arrays. What a layer is stands in `export.layers`, once; which operators compute it
-is left to `export.operators`, so that all precisions are the same network.
+is left to `dragoman.export.operators`, so that all precisions are the same network.
 
 The encoder ends with the cross keys and values of every decoder layer, `[batch, source, d]`. The decoder appends to its
 caches in place (its cache outputs are bound to the memory of its cache inputs) and ends with the k best next tokens.
@@ -12,12 +12,12 @@ from dataclasses import dataclass
 import numpy as np
 import onnx
 
-from export.builder import GraphBuilder, WeightFile
-from export.explain import explain_graph
-from export.layers import Layer, final_norm
-from export.operators import Ints, Operators
-from model.tokenizer import UNK_ID
-from service.bundles.manifest import Limits, StateTensor
+from dragoman.export.builder import GraphBuilder, WeightFile
+from dragoman.export.explain import explain_graph
+from dragoman.export.layers import Layer, final_norm
+from dragoman.export.operators import Ints, Operators
+from dragoman.model.tokenizer import UNK_ID
+from dragoman.service.bundles.manifest import Limits, StateTensor
 
 _MOST_BLOCK = 128
 

@@ -1,14 +1,14 @@
 """The layers of the network, as nodes: what comes after what, for every graph and every precision.
 
 Which operators compute the parts is left to `export.operators`; what goes in and out, to `export.graphs` and
-`export.explain`.
+`dragoman.export.explain`.
 """
 
 from collections.abc import Callable
 
-from export.builder import GraphBuilder
-from export.network import Side
-from export.operators import Operand, Operators
+from dragoman.export.builder import GraphBuilder
+from dragoman.export.network import Side
+from dragoman.export.operators import Operand, Operators
 
 
 class Layer:

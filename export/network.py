@@ -10,8 +10,8 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from model.transformer import Transformer, sinusoids
-from service.bundles.manifest import Architecture
+from dragoman.model.transformer import Transformer, sinusoids
+from dragoman.service.bundles.manifest import Architecture
 
 Floats = npt.NDArray[np.float32]
 Side = Literal["encoder", "decoder"]

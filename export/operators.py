@@ -1,7 +1,7 @@
 """Which ONNX operators compute the parts of a layer: standard ones in floating point, integer ones in int8.
 
 Both classes answer the same calls of `export.graphs`, which knows the network's structure and no operator's name.
-Where the int8 scales come from is left to `export.quantize`.
+Where the int8 scales come from is left to `dragoman.export.quantize`.
 
 Shapes: rows of the decoder's batch, B sentences of S tokens in the encoder, d = d_model, H heads of dh = d / H.
 """
@@ -15,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 from onnx import TensorProto
 
-from export.builder import MICROSOFT, GraphBuilder
-from export.network import Network
-from service.bundles.manifest import Limits, StateKind, StateTensor
+from dragoman.export.builder import MICROSOFT, GraphBuilder
+from dragoman.export.network import Network
+from dragoman.service.bundles.manifest import Limits, StateKind, StateTensor
 
 NORM_EPSILON = 1e-5
 Ints = npt.NDArray[np.int64]
@@ -182,7 +182,7 @@ class Activation:
 
 @dataclass(frozen=True)
 class Quantization:
-    """Everything that int8 needs beyond the float network; made by `export.quantize`."""
+    """Everything that int8 needs beyond the float network; made by `dragoman.export.quantize`."""
 
     weights: Mapping[str, QuantizedWeight]  # by the name of the float weight
     activations: Mapping[str, Activation]  # by point: the linear layer that takes the activation

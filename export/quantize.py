@@ -12,9 +12,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from export.calibrate import Samples
-from export.network import Floats, Network
-from export.operators import Activation, Quantization, QuantizedWeight
+from dragoman.export.calibrate import Samples
+from dragoman.export.network import Floats, Network
+from dragoman.export.operators import Activation, Quantization, QuantizedWeight
 
 WEIGHT_LEVELS = 63  # on either side of zero: 7 bits, against activations of 8
 TABLE_LEVELS = 127  # the embedding is 8 bits, because its rows differ most; its activation is 7

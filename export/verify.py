@@ -1,7 +1,7 @@
 """The evidence of an export: torch against ONNX Runtime, int8 against fp32, alone against in a crowd.
 
 Each check returns what it found, for `bundle.json`, and raises `VerificationError` below its bar. What is written to
-disk, and what happens to it then, is left to `export.bundle`.
+disk, and what happens to it then, is left to `dragoman.export.bundle`.
 """
 
 from collections.abc import Sequence
@@ -10,11 +10,11 @@ from typing import Any
 
 import torch
 
-from export.decoding import GraphDecoder, Sources, Trace, in_crowds
-from model.evaluate import Hypothesis, beam, default_limit, greedy, score, score_by_length
-from model.tokenizer import BOS_ID, Tokenizer
-from model.transformer import Transformer
-from service.engine import repetition
+from dragoman.export.decoding import GraphDecoder, Sources, Trace, in_crowds
+from dragoman.model.evaluate import Hypothesis, beam, default_limit, greedy, score, score_by_length
+from dragoman.model.tokenizer import BOS_ID, Tokenizer
+from dragoman.model.transformer import Transformer
+from dragoman.service.engine import repetition
 
 TIE = 1e-4  # a difference between first and second choice that rounding may decide either way
 MAX_LOSS = 0.5  # of BLEU, and of chrF

@@ -10,8 +10,8 @@ from itertools import islice
 
 import numpy as np
 
-from export.operators import Ints
-from model.tokenizer import EOS_ID, NUM_PLACEHOLDERS, PAD_ID, UNK_ID, Tokenizer
+from dragoman.export.operators import Ints
+from dragoman.model.tokenizer import EOS_ID, NUM_PLACEHOLDERS, PAD_ID, UNK_ID, Tokenizer
 
 _MULTIPLE = 64  # whole blocks for the search of the best tokens
 _LINES = 10_000

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from model.shards import Corpus
-from model.tokenizer import BOS_ID, EOS_ID, MACHINE_TAG, PAD_ID, Tokenizer, target_tag
+from dragoman.model.shards import Corpus
+from dragoman.model.tokenizer import BOS_ID, EOS_ID, MACHINE_TAG, PAD_ID, Tokenizer, target_tag
 
 JOINED_TOKENS = (20, 80)  # source tokens that a joined pair aims for
 WINDOW_PAIRS = 1 << 17

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from model.optimizer import Optimizers
-from model.saved import SavedModel, SavedModelError, write_atomically
+from dragoman.model.optimizer import Optimizers
+from dragoman.model.saved import SavedModel, SavedModelError, write_atomically
 
 STATE = "last.pt"  # the name in the run folder
 INITIAL_WEIGHTS = "initial_weights_sha256"  # a fact of runs that were begun with --init

@@ -5,11 +5,11 @@ from importlib import import_module
 
 
 def train() -> None:
-    run_command("model.train")
+    run_command("dragoman.model.train")
 
 
 def evaluate() -> None:
-    run_command("model.evaluate")
+    run_command("dragoman.model.evaluate")
 
 
 def run_command(module: str) -> None:

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from itertools import chain, islice, zip_longest
 from pathlib import Path
 
-from model.filters import Pair
-from model.text import CorpusError, lines, unpacked_suffix
+from dragoman.model.filters import Pair
+from dragoman.model.text import CorpusError, lines, unpacked_suffix
 
 
 @dataclass(frozen=True)

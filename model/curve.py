@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from model.saved import write_atomically
+from dragoman.model.saved import write_atomically
 
 
 class Curve:

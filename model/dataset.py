@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from model.config import TrainConfig
-from model.corpus import CorpusSpec, pairs_of
-from model.filters import Pair
-from model.shards import Corpus, Shard, ShardOptions, encode_pairs, encoded_corpus, filter_pairs
-from model.text import CorpusError
-from model.tokenizer import Tokenizer
+from dragoman.model.config import TrainConfig
+from dragoman.model.corpus import CorpusSpec, pairs_of
+from dragoman.model.filters import Pair
+from dragoman.model.shards import Corpus, Shard, ShardOptions, encode_pairs, encoded_corpus, filter_pairs
+from dragoman.model.text import CorpusError
+from dragoman.model.tokenizer import Tokenizer
 
 TOKENIZER_LINES_PER_CORPUS = 200_000
 

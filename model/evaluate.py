@@ -20,12 +20,12 @@ from rich.progress import track
 from rich.table import Table
 from torch import Tensor
 
-from model.batches import pad
-from model.corpus import has_header, read_pairs
-from model.saved import SavedModel, SavedModelError, load_model
-from model.text import CorpusError
-from model.tokenizer import BOS_ID, EOS_ID
-from model.transformer import Transformer, source_mask
+from dragoman.model.batches import pad
+from dragoman.model.corpus import has_header, read_pairs
+from dragoman.model.saved import SavedModel, SavedModelError, load_model
+from dragoman.model.text import CorpusError
+from dragoman.model.tokenizer import BOS_ID, EOS_ID
+from dragoman.model.transformer import Transformer, source_mask
 
 DEFAULT_ALPHA = 0.6
 LENGTH_BUCKETS = (10, 20, 40)  # source words; the last bucket holds what is longer

@@ -9,10 +9,10 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from model.config import TransformerConfig
-from model.saved import SavedModel, SavedModelError
-from model.tokenizer import Tokenizer
-from model.transformer import Transformer
+from dragoman.model.config import TransformerConfig
+from dragoman.model.saved import SavedModel, SavedModelError
+from dragoman.model.tokenizer import Tokenizer
+from dragoman.model.transformer import Transformer
 
 MAY_GROW = ("vocab_size", "d_ff", "dropout")
 

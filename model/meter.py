@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as ProgressBar
 
-from model.checkpoint import Progress
+from dragoman.model.checkpoint import Progress
 
 
 class Meter:

@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from model.config import TrainConfig
-from model.transformer import Transformer
-from model.workers import Workers
+from dragoman.model.config import TrainConfig
+from dragoman.model.transformer import Transformer
+from dragoman.model.workers import Workers
 
 QUINTIC = (3.4445, -4.7750, 2.0315)  # drives singular values towards 1 in five rounds
 ROUNDS = 5

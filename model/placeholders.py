@@ -4,8 +4,8 @@ import random
 import re
 from collections import Counter
 
-from model.filters import Pair
-from model.tokenizer import NUM_PLACEHOLDERS
+from dragoman.model.filters import Pair
+from dragoman.model.tokenizer import NUM_PLACEHOLDERS
 
 # Chunks of a text with the numbers of placeholders between them, as `Tokenizer.encode_chunks` takes them.
 Chunks = list[str | int]

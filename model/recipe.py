@@ -4,16 +4,16 @@ import hashlib
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from model.batches import EXTRA_TOKENS, Direction
-from model.checkpoint import INITIAL_WEIGHTS, STATE
-from model.config import PRESETS, TrainConfig, preset
-from model.corpus import CorpusSpec
-from model.dataset import sample_lines
-from model.graft import graft
-from model.saved import SavedModel, load_model, write_atomically
-from model.text import CorpusError
-from model.tokenizer import Tokenizer, train_tokenizer
-from model.transformer import Transformer
+from dragoman.model.batches import EXTRA_TOKENS, Direction
+from dragoman.model.checkpoint import INITIAL_WEIGHTS, STATE
+from dragoman.model.config import PRESETS, TrainConfig, preset
+from dragoman.model.corpus import CorpusSpec
+from dragoman.model.dataset import sample_lines
+from dragoman.model.graft import graft
+from dragoman.model.saved import SavedModel, load_model, write_atomically
+from dragoman.model.text import CorpusError
+from dragoman.model.tokenizer import Tokenizer, train_tokenizer
+from dragoman.model.transformer import Transformer
 
 TOKENIZER = "tokenizer.model"  # the name in the run folder
 DEFAULT_PRESET = "small"

@@ -17,9 +17,9 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
-from model.config import TransformerConfig
-from model.tokenizer import Tokenizer
-from model.transformer import Transformer
+from dragoman.model.config import TransformerConfig
+from dragoman.model.tokenizer import Tokenizer
+from dragoman.model.transformer import Transformer
 
 TOKENIZER_KEY, HEADER_KEY = "tokenizer.model", "dragoman"
 RESULT = "model.safetensors"  # the name in the run folder

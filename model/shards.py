@@ -22,10 +22,10 @@ from typing import Any
 
 import numpy as np
 
-from model.corpus import CorpusSpec, pairs_of
-from model.filters import Pair, reason_to_drop
-from model.placeholders import with_placeholders
-from model.tokenizer import Tokenizer, normalize
+from dragoman.model.corpus import CorpusSpec, pairs_of
+from dragoman.model.filters import Pair, reason_to_drop
+from dragoman.model.placeholders import with_placeholders
+from dragoman.model.tokenizer import Tokenizer, normalize
 
 BLOCK_PAIRS = 20_000
 FORMAT = 1  # of the files below, and of what the filters drop: another number makes every shard anew

@@ -1,7 +1,7 @@
 """`dragoman-train`: bring your own two files or a TSV, get a checkpoint and a score. The loop is in `trainer.py`.
 
     dragoman-train runs/pt-en --languages pt,en --pair pt-en --corpus train.pt,train.en --valid valid.pt,valid.en
-    torchrun --nproc-per-node 2 -m model.train runs/pt-en ... (the same arguments)
+    torchrun --nproc-per-node 2 -m dragoman.model.train runs/pt-en ... (the same arguments)
 
 A run folder that holds a checkpoint is resumed.
 """
@@ -18,11 +18,11 @@ import torch
 import typer
 from rich.console import Console
 
-from model.batches import Batches, directions
-from model.config import PRESETS, OptimizerKind, Precision, TrainConfig
-from model.corpus import CorpusSpec
-from model.dataset import Dataset, open_dataset, read_dataset
-from model.recipe import (
+from dragoman.model.batches import Batches, directions
+from dragoman.model.config import PRESETS, OptimizerKind, Precision, TrainConfig
+from dragoman.model.corpus import CorpusSpec
+from dragoman.model.dataset import Dataset, open_dataset, read_dataset
+from dragoman.model.recipe import (
     DEFAULT_PRESET,
     Recipe,
     find_tokenizer,
@@ -30,12 +30,12 @@ from model.recipe import (
     new_model,
     refuse_more_than_positions,
 )
-from model.saved import SavedModelError
-from model.shards import ShardOptions, shard_of, write_missing
-from model.text import CorpusError
-from model.tokenizer import Tokenizer
-from model.trainer import Trainer, TrainingError
-from model.workers import Workers
+from dragoman.model.saved import SavedModelError
+from dragoman.model.shards import ShardOptions, shard_of, write_missing
+from dragoman.model.text import CorpusError
+from dragoman.model.tokenizer import Tokenizer
+from dragoman.model.trainer import Trainer, TrainingError
+from dragoman.model.workers import Workers
 
 
 def keep_freed_memory() -> None:

@@ -14,8 +14,8 @@ from pathlib import Path
 import torch
 from rich.console import Console
 
-from model.batches import Batch, Batches
-from model.checkpoint import (
+from dragoman.model.batches import Batch, Batches
+from dragoman.model.checkpoint import (
     STATE,
     Progress,
     average,
@@ -27,16 +27,16 @@ from model.checkpoint import (
     random_state,
     save_state,
 )
-from model.config import TrainConfig
-from model.curve import Curve
-from model.evaluate import evaluate
-from model.loss import smoothed_cross_entropy
-from model.meter import Meter
-from model.optimizer import make_optimizers
-from model.saved import RESULT, SavedModel, save_model
-from model.tokenizer import PAD_ID
-from model.transformer import Transformer
-from model.workers import Workers
+from dragoman.model.config import TrainConfig
+from dragoman.model.curve import Curve
+from dragoman.model.evaluate import evaluate
+from dragoman.model.loss import smoothed_cross_entropy
+from dragoman.model.meter import Meter
+from dragoman.model.optimizer import make_optimizers
+from dragoman.model.saved import RESULT, SavedModel, save_model
+from dragoman.model.tokenizer import PAD_ID
+from dragoman.model.transformer import Transformer
+from dragoman.model.workers import Workers
 
 MAX_SKIPPED_IN_A_ROW = 10
 LOG_EVERY = 20

@@ -10,9 +10,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from model.config import TransformerConfig
-from model.dropout import Dropout
-from model.tokenizer import PAD_ID
+from dragoman.model.config import TransformerConfig
+from dragoman.model.dropout import Dropout
+from dragoman.model.tokenizer import PAD_ID
 
 
 def sinusoids(length: int, d_model: int) -> Tensor:

@@ -7,7 +7,7 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 
-from model.transformer import Transformer
+from dragoman.model.transformer import Transformer
 
 TOKENIZING_HOURS = 6  # the others wait while the first process tokenizes
 

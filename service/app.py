@@ -12,23 +12,23 @@ from fastapi import FastAPI
 from fastapi.telemetry import TelemetryConfig
 from starlette.middleware import Middleware
 
-from service.api import deepl, explain, libretranslate, live, native, operations, pages
-from service.api.body import BoundedBody
-from service.api.catch import Catch
-from service.api.context import Rooms
-from service.api.cors import Cors
-from service.api.keys import KeyRing
-from service.api.limits import Gate, RateLimiter, Usage
-from service.api.refusals import exception_handlers
-from service.api.shortcut import Shortcut
-from service.api.tracking import Tracking
-from service.assembly import Parts, build_parts, pair_label
-from service.engine.loop import EngineSnapshot
-from service.lifespan import lifespan_of
-from service.metrics import Metrics
-from service.reload import Reloader
-from service.settings import Settings
-from service.telemetry import Tracing
+from dragoman.service.api import deepl, explain, libretranslate, live, native, operations, pages
+from dragoman.service.api.body import BoundedBody
+from dragoman.service.api.catch import Catch
+from dragoman.service.api.context import Rooms
+from dragoman.service.api.cors import Cors
+from dragoman.service.api.keys import KeyRing
+from dragoman.service.api.limits import Gate, RateLimiter, Usage
+from dragoman.service.api.refusals import exception_handlers
+from dragoman.service.api.shortcut import Shortcut
+from dragoman.service.api.tracking import Tracking
+from dragoman.service.assembly import Parts, build_parts, pair_label
+from dragoman.service.engine.loop import EngineSnapshot
+from dragoman.service.process.lifespan import lifespan_of
+from dragoman.service.process.reload import Reloader
+from dragoman.service.settings import Settings
+from dragoman.service.telemetry.metrics import Metrics
+from dragoman.service.telemetry.tracing import Tracing
 
 # FastAPI's own would put query strings and exception messages, so possibly text, into spans and logs.
 NO_TELEMETRY: TelemetryConfig = {"tracing": False, "metrics": False, "logs": False, "auto_configure": False}

@@ -11,23 +11,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 from weakref import WeakValueDictionary
 
-from service.bundles.catalog import Catalog, ReloadReport, Route, Served
-from service.bundles.manifest import Bundle
-from service.cgroup import available_cpus
-from service.engine.explainer import Explainer, explainer_of
-from service.engine.job import DecodingRules
-from service.engine.loop import Engine
-from service.engine.scheduler import EngineSettings
-from service.engine.seams import Runner
-from service.metrics import Metrics
-from service.settings import Settings
-from service.translation.contract import TranslationLimits
-from service.translation.explain import Explanations
-from service.translation.explainers import Explainers
-from service.translation.translator import Translator
+from dragoman.service.bundles.manifest import Bundle
+from dragoman.service.catalog.catalog import Catalog, ReloadReport, Route, Served
+from dragoman.service.engine.explainer import Explainer, explainer_of
+from dragoman.service.engine.job import DecodingRules
+from dragoman.service.engine.loop import Engine
+from dragoman.service.engine.scheduler import EngineSettings
+from dragoman.service.engine.seams import Runner
+from dragoman.service.process.cgroup import available_cpus
+from dragoman.service.settings import Settings
+from dragoman.service.telemetry.metrics import Metrics
+from dragoman.service.translation.contract import TranslationLimits
+from dragoman.service.translation.explain import Explanations
+from dragoman.service.translation.explainers import Explainers
+from dragoman.service.translation.translator import Translator
 
 if TYPE_CHECKING:
-    from service.engine.sessions import OrtSessions
+    from dragoman.service.engine.sessions import OrtSessions
 
 EMBEDDED = Path(__file__).parent / "embedded"
 
@@ -74,7 +74,7 @@ class OpenSessions:
         self._open: WeakValueDictionary[tuple[object, ...], OrtSessions] = WeakValueDictionary()  # by path and content
 
     def of(self, bundle: Bundle) -> "OrtSessions":
-        from service.engine.sessions import OrtSessions
+        from dragoman.service.engine.sessions import OrtSessions
 
         key = bundle.path, *((name, record.sha256) for name, record in sorted(bundle.files.items()))
         sessions = self._open.get(key)
@@ -83,7 +83,7 @@ class OpenSessions:
         return sessions
 
     def runners(self, bundle: Bundle, settings: Settings) -> list[Runner]:
-        from service.engine.runner import OrtRunner
+        from dragoman.service.engine.runner import OrtRunner
 
         sessions = self.of(bundle)
         return [OrtRunner(sessions, settings.max_rows) for _ in range(num_loops(settings))]
@@ -98,9 +98,9 @@ def build_parts(
     clock: Callable[[], float],
     open_runners: Callable[[Bundle, Settings], Sequence[Runner]] | None = None,
 ) -> Parts:
-    from service.translation.cache import SegmentCache
-    from service.translation.language import Detector
-    from service.translation.tokenizer import load_tokenizer
+    from dragoman.service.translation.cache import SegmentCache
+    from dragoman.service.translation.language import Detector
+    from dragoman.service.translation.tokenizer import load_tokenizer
 
     metrics.set_threads(num_loops(settings))
     sessions = OpenSessions(settings)

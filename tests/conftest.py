@@ -6,12 +6,12 @@ import pytest
 import torch
 from rich.console import Console
 
-from export.bundle import Request, export
-from model.config import TransformerConfig
-from model.saved import SavedModel, save_model
-from model.tokenizer import EOS_ID, Tokenizer
-from model.transformer import Transformer
-from service.bundles.manifest import Bundle, Limits, Precision
+from dragoman.export.bundle import Request, export
+from dragoman.model.config import TransformerConfig
+from dragoman.model.saved import SavedModel, save_model
+from dragoman.model.tokenizer import EOS_ID, Tokenizer
+from dragoman.model.transformer import Transformer
+from dragoman.service.bundles.manifest import Bundle, Limits, Precision
 from tests.data.make_tokenizers import path_of
 
 SENTENCES = Path(__file__).parent / "data" / "sentences.tsv"

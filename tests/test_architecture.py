@@ -13,18 +13,25 @@ PACKAGES = ("service", "export", "model")
 
 # package or room -> what it must never import
 FORBIDDEN = {
-    "service": ("torch", "onnx", "model", "export", "tests", "bench"),
-    "model": ("service", "export", "tests", "bench", "onnxruntime", "fastapi"),
+    "service": ("torch", "onnx", "dragoman.model", "dragoman.export", "tests", "bench"),
+    "model": ("dragoman.service", "dragoman.export", "tests", "bench", "onnxruntime", "fastapi"),
     "export": ("fastapi", "uvicorn", "prometheus_client", "tests", "bench"),
-    "service/engine": ("service.api", "service.translation", "service.app", "fastapi", "asyncio", "pydantic"),
-    "service/bundles": ("service.api", "service.app", "fastapi"),
-    "service/translation": ("service.api", "service.app", "fastapi", "prometheus_client"),
+    "service/engine": (
+        "dragoman.service.api",
+        "dragoman.service.translation",
+        "dragoman.service.app",
+        "fastapi",
+        "asyncio",
+        "pydantic",
+    ),
+    "service/bundles": ("dragoman.service.api", "dragoman.service.app", "fastapi"),
+    "service/translation": ("dragoman.service.api", "dragoman.service.app", "fastapi", "prometheus_client"),
 }
 
 # library -> the only files of service/ that may import it
 HOMES = {
     "onnxruntime": ("service/engine/sessions.py", "service/engine/state.py", "service/engine/runner.py"),
-    "prometheus_client": ("service/metrics.py",),
+    "prometheus_client": ("service/telemetry/metrics.py",),
     "sentencepiece": ("service/translation/tokenizer.py",),
     "sentencex": ("service/translation/segments.py",),
     "py3langid": ("service/translation/language.py",),
@@ -81,11 +88,11 @@ def test_rooms_do_not_reach_upwards(folder: str) -> None:
 
 def test_export_takes_only_the_manifest_from_service() -> None:
     """The consumer owns the format; the exporter verifies with the consumer's own runner."""
-    allowed = ("service.bundles.manifest", "service.engine", "service.translation.tokenizer")
+    allowed = ("dragoman.service.bundles.manifest", "dragoman.service.engine", "dragoman.service.translation.tokenizer")
     for path in python_files("export"):
         for name in imports(path):
-            if name.startswith("service."):
-                assert name == "service.bundles" or name.startswith(allowed), f"{path.name} imports {name}"
+            if name.startswith("dragoman.service."):
+                assert name == "dragoman.service.bundles" or name.startswith(allowed), f"{path.name} imports {name}"
 
 
 @pytest.mark.parametrize("library", HOMES)
@@ -103,9 +110,20 @@ def test_policy_is_pure(file: str) -> None:
 
 def test_importing_the_app_leaves_torch_out() -> None:
     """A serving image has no torch; importing it by accident would only show there."""
-    code = "import sys, service.app, service.cli; print([m for m in ('torch', 'onnx', 'model') if m in sys.modules])"
+    code = (
+        "import sys, dragoman.service.app, dragoman.service.commands.main; "
+        "print([m for m in ('torch', 'onnx', 'dragoman.model') if m in sys.modules])"
+    )
     result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "[]"
+
+
+def test_folders_are_imported_by_their_installed_names() -> None:
+    """From the repository's root `import service` works too: a second copy of every module, with state of its own."""
+    for folder in (*PACKAGES, "tests", "bench", "deploy", "docs"):
+        for path in python_files(folder):
+            wrong = [name for name in imports(path) if name.split(".")[0] in PACKAGES]
+            assert not wrong, f"{path.relative_to(ROOT)} imports {wrong}"
 
 
 def test_no_file_is_named_for_nothing() -> None:

@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from service.assembly import OpenSessions
-from service.bundles.manifest import LEAP, Bundle, FileRecord
-from service.settings import Settings
+from dragoman.service.assembly import OpenSessions
+from dragoman.service.bundles.manifest import LEAP, Bundle, FileRecord
+from dragoman.service.settings import Settings
 
 
 def test_sessions_are_shared_until_a_graph_changes(tiny_bundle: Bundle) -> None:

@@ -18,10 +18,10 @@ import pytest
 from typer import Typer
 from typer.testing import CliRunner
 
-from service.bundles.manifest import Bundle
-from service.cli_translate import InputError, LineReader, translate, translate_descriptor
-from service.lines import LineFormat, LineReport
-from service.translation.contract import TranslationOptions
+from dragoman.service.bundles.manifest import Bundle
+from dragoman.service.commands.lines import LineFormat, LineReport
+from dragoman.service.commands.translate import InputError, LineReader, translate, translate_descriptor
+from dragoman.service.translation.contract import TranslationOptions
 from tests.bundles.fakes import open_catalog, sentences, write_bundle
 
 ROOT = Path(__file__).parents[1]
@@ -139,7 +139,15 @@ class TestProcess:
     @pytest.fixture
     def command(self, tiny_bundle: Bundle) -> list[str]:
         arguments = ["--from", "pt", "--to", "en", "--bundle", str(tiny_bundle.path), "--threads", "1"]
-        return [sys.executable, "-m", "service.cli", "translate", *arguments, "--max-new-tokens", "4"]
+        return [
+            sys.executable,
+            "-m",
+            "dragoman.service.commands.main",
+            "translate",
+            *arguments,
+            "--max-new-tokens",
+            "4",
+        ]
 
     def test_lines_go_in_and_come_out(self, command: list[str]) -> None:
         """Alone or in a crowd, on one thread or two, greedy: the same bytes."""
@@ -197,7 +205,7 @@ class TestProcess:
 
     def test_a_large_batch_costs_no_memory_before_it_is_used(self) -> None:
         """Two threads with beams have room for half a gigabyte; one line must not fill it."""
-        command = [sys.executable, "-m", "service.cli", "translate", "--from", "pt", "--to", "en"]
+        command = [sys.executable, "-m", "dragoman.service.commands.main", "translate", "--from", "pt", "--to", "en"]
         beams = ["--beam", "4", "--threads", "2"]
         with subprocess.Popen([*command, *beams], stdin=PIPE, stdout=PIPE, cwd=ROOT) as process:
             assert process.stdin is not None
@@ -211,7 +219,7 @@ class TestProcess:
 
     def test_a_directory_without_a_bundle_is_told_as_such(self, tmp_path: Path) -> None:
         """Whoever gave --bundle is not told to give --bundle."""
-        command = [sys.executable, "-m", "service.cli", "translate", "--from", "pt", "--to", "en"]
+        command = [sys.executable, "-m", "dragoman.service.commands.main", "translate", "--from", "pt", "--to", "en"]
         wrong = subprocess.run([*command, "--bundle", str(tmp_path)], input=b"x", capture_output=True, cwd=ROOT)
         assert wrong.returncode == 1
         assert f"no bundle in {tmp_path}; --bundle takes what dragoman-export wrote" in wrong.stderr.decode()

@@ -7,7 +7,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 COLLECTED = """
 import gc
-from service import interpreter
+from dragoman.service.process import interpreter
 with interpreter.serving():
     print(gc.isenabled())
     interpreter.settle()
@@ -27,8 +27,11 @@ def run(code: str) -> str:
 
 def test_serving_imports_nothing_that_only_people_see() -> None:
     """Tables and progress bars belong to other commands, and each import is time until the first translation."""
-    code = "import sys, service.cli, service.app, service.server, service.engine.runner; print(sorted(sys.modules))"
-    assert not {"rich", "httpx", "service.doctor", "service.lines"} & set(run(code).split("'"))
+    modules = ("commands.main", "app", "process.server", "engine.runner")
+    code = f"import sys, {', '.join(f'dragoman.service.{name}' for name in modules)}; print(sorted(sys.modules))"
+    assert not {"rich", "httpx", "dragoman.service.commands.doctor", "dragoman.service.commands.lines"} & set(
+        run(code).split("'")
+    )
 
 
 def test_garbage_is_collected_again_once_the_server_has_settled() -> None:

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from service.metrics import Metrics
-from service.settings import describe
+from dragoman.service.settings import describe
+from dragoman.service.telemetry.metrics import Metrics
 
 README = Path(__file__).parents[1] / "README.md"
 

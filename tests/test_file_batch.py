@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 
-from service.bundles.manifest import Bundle
-from service.file_batch import batch_for
+from dragoman.service.bundles.manifest import Bundle
+from dragoman.service.commands.file_batch import batch_for
 
 
 def large(bundle: Bundle) -> Bundle:

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.engine.job import FinishReason
-from service.lines import LineFormat, LineReport, translate_lines
-from service.translation.contract import Alternative, Segment, SegmentWarning, Translation
+from dragoman.service.commands.lines import LineFormat, LineReport, translate_lines
+from dragoman.service.engine.job import FinishReason
+from dragoman.service.translation.contract import Alternative, Segment, SegmentWarning, Translation
 
 LINES = st.lists(st.text(st.characters(exclude_characters="\n", exclude_categories=["Cs"]), max_size=8), max_size=40)
 

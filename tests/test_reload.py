@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from service.api.keys import Key, KeyRing, digest, write_keys
-from service.bundles.catalog import ReloadReport
-from service.reload import Reloader
+from dragoman.service.api.keys import Key, KeyRing, digest, write_keys
+from dragoman.service.catalog.catalog import ReloadReport
+from dragoman.service.process.reload import Reloader
 
 
 class NoBundles:

@@ -6,7 +6,7 @@ from bisect import bisect_left
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.tallies import Count, Histogram
+from dragoman.service.telemetry.tallies import Count, Histogram
 
 BOUNDS = (1.0, 2.0, 5.0)
 

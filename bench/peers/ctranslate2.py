@@ -7,7 +7,7 @@ import ctranslate2
 
 from bench.ctranslate2_twin import convert, vocabulary
 from bench.peers.peer import MAX_TOKENS, Ids
-from model.saved import SavedModel
+from dragoman.model.saved import SavedModel
 
 TYPES = ("int8", "int8_float32", "float32")
 BATCHES = (16, 32, 64, 128)

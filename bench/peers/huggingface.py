@@ -8,11 +8,11 @@ from transformers import GenerationConfig, M2M100Config, M2M100ForConditionalGen
 from transformers.utils import logging
 
 from bench.peers.peer import MAX_TOKENS, Ids, in_batches
-from model.batches import pad
-from model.config import TransformerConfig
-from model.saved import SavedModel
-from model.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID
-from model.transformer import Transformer
+from dragoman.model.batches import pad
+from dragoman.model.config import TransformerConfig
+from dragoman.model.saved import SavedModel
+from dragoman.model.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+from dragoman.model.transformer import Transformer
 
 BATCHES = (16, 32, 64, 128)
 NORMS = {"self_attention_norm": "self_attn_layer_norm", "feed_forward_norm": "final_layer_norm"}

@@ -19,9 +19,9 @@ from onnxruntime.quantization import QuantType, quantize_dynamic
 from torch import Tensor, nn
 
 from bench.peers.peer import MAX_TOKENS, Ids, in_batches
-from model.batches import pad
-from model.tokenizer import BOS_ID, EOS_ID, PAD_ID
-from model.transformer import DecoderLayer, Transformer, attend, merge_heads
+from dragoman.model.batches import pad
+from dragoman.model.tokenizer import BOS_ID, EOS_ID, PAD_ID
+from dragoman.model.transformer import DecoderLayer, Transformer, attend, merge_heads
 
 BATCHES = (16, 32, 64)
 Array = npt.NDArray[Any]

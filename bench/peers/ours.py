@@ -6,12 +6,12 @@ from itertools import count
 from typing import Any
 
 from bench.peers.peer import MAX_TOKENS, Ids
-from service.bundles.manifest import Bundle
-from service.engine.job import DecodingOptions, DecodingRules, Job
-from service.engine.loop import Engine
-from service.engine.runner import OrtRunner
-from service.engine.scheduler import EngineSettings
-from service.engine.sessions import OrtSessions
+from dragoman.service.bundles.manifest import Bundle
+from dragoman.service.engine.job import DecodingOptions, DecodingRules, Job
+from dragoman.service.engine.loop import Engine
+from dragoman.service.engine.runner import OrtRunner
+from dragoman.service.engine.scheduler import EngineSettings
+from dragoman.service.engine.sessions import OrtSessions
 
 
 class Ours:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol
 
 from bench.harness import Work, cpu_seconds
-from model.tokenizer import EOS_ID, Tokenizer
+from dragoman.model.tokenizer import EOS_ID, Tokenizer
 
 Ids = list[int]
 MAX_TOKENS = 128  # of a translation, end included: the same for everyone

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from bench.peers.peer import MAX_TOKENS, Ids, in_batches
-from model.evaluate import beam, greedy
-from model.transformer import Transformer
+from dragoman.model.evaluate import beam, greedy
+from dragoman.model.transformer import Transformer
 
 BATCHES = (16, 64)
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import ctranslate2
 
-from service.bundles.manifest import read_bundle
-from service.translation.tokenizer import load_tokenizer
+from dragoman.service.bundles.manifest import read_bundle
+from dragoman.service.translation.tokenizer import load_tokenizer
 
 
 class Twin:

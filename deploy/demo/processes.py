@@ -43,7 +43,16 @@ def any_bundles(work: Path) -> Path:
 def start_server(port: int, bundles: Path, settings: Mapping[str, str], log: Path) -> subprocess.Popen[bytes]:
     """`dragoman serve`, as anybody starts it; returns at once."""
     environment = {**os.environ, "DRAGOMAN_ACCESS_LOG": "false", "DRAGOMAN_WATCH": "false", **settings}
-    command = [sys.executable, "-m", "service.cli", "serve", "--port", str(port), "--bundles", str(bundles)]
+    command = [
+        sys.executable,
+        "-m",
+        "dragoman.service.commands.main",
+        "serve",
+        "--port",
+        str(port),
+        "--bundles",
+        str(bundles),
+    ]
     with log.open("ab") as output:
         return subprocess.Popen(command, cwd=ROOT, env=environment, stdout=output, stderr=output)
 

@@ -9,8 +9,8 @@ import asyncio
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from service.api.context import header_in
-from service.errors import ClientLeft, HeadersTooLarge, SlowBody, TooLarge
+from dragoman.service.api.context import header_in
+from dragoman.service.errors import ClientLeft, HeadersTooLarge, SlowBody, TooLarge
 
 HEADERS_TOO_LARGE = "dragoman.headers_too_large"  # the server's extension of the scope: it counted them
 DISCARD_FACTOR = 8  # how many times the limit is read and dropped, for the sake of a polite answer

@@ -8,9 +8,9 @@ import logging
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from service.api.context import RequestRecord
-from service.api.refusals import Dialect, answer, as_dragoman_error, choose_dialect
-from service.errors import ClientLeft, DragomanError
+from dragoman.service.api.context import RequestRecord
+from dragoman.service.api.refusals import Dialect, answer, as_dragoman_error, choose_dialect
+from dragoman.service.errors import ClientLeft, DragomanError
 
 log = logging.getLogger("dragoman.http")
 

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 from starlette.types import Receive
 
-from service.errors import ClientLeft
+from dragoman.service.errors import ClientLeft
 
 T = TypeVar("T")
 

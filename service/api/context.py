@@ -11,15 +11,15 @@ from typing import Protocol
 from fastapi import Request
 from starlette.types import Scope
 
-from service.api.limits import Gate
-from service.bundles.catalog import Route
-from service.bundles.manifest import Bundle
-from service.engine.loop import EngineSnapshot
-from service.metrics import Api, Metrics
-from service.settings import Settings
-from service.translation.contract import NO_TIME, Timings
-from service.translation.explain import Explanations
-from service.translation.translator import Translator
+from dragoman.service.api.limits import Gate
+from dragoman.service.bundles.manifest import Bundle
+from dragoman.service.catalog.catalog import Route
+from dragoman.service.engine.loop import EngineSnapshot
+from dragoman.service.settings import Settings
+from dragoman.service.telemetry.metrics import Api, Metrics
+from dragoman.service.translation.contract import NO_TIME, Timings
+from dragoman.service.translation.explain import Explanations
+from dragoman.service.translation.translator import Translator
 
 
 @dataclass

@@ -4,7 +4,7 @@ from starlette.datastructures import Headers
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import Message, Receive, Scope, Send
 
-from service.api.context import header_in
+from dragoman.service.api.context import header_in
 
 VARIES = (b"vary", b"Origin")
 

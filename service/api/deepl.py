@@ -27,16 +27,16 @@ import orjson
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from service.api.context import Rooms, rooms_of
-from service.api.fields import Fields, read_fields
-from service.api.languages import may_be_code, name_of
-from service.api.limits import Caller
-from service.api.native import bearer_key
-from service.api.refusals import COMMON_REFUSALS, Dialect, document
-from service.api.work import Order, let_in, translate
-from service.errors import BadRequest, DragomanError, InvalidRequest, QuotaExceeded, TooLarge, UnknownPair
-from service.translation.contract import AUTO, Translation, TranslationOptions
-from service.translation.spans import outermost
+from dragoman.service.api.context import Rooms, rooms_of
+from dragoman.service.api.fields import Fields, read_fields
+from dragoman.service.api.languages import may_be_code, name_of
+from dragoman.service.api.limits import Caller
+from dragoman.service.api.native import bearer_key
+from dragoman.service.api.refusals import COMMON_REFUSALS, Dialect, document
+from dragoman.service.api.work import Order, let_in, translate
+from dragoman.service.errors import BadRequest, DragomanError, InvalidRequest, QuotaExceeded, TooLarge, UnknownPair
+from dragoman.service.translation.contract import AUTO, Translation, TranslationOptions
+from dragoman.service.translation.spans import outermost
 
 TAG_NAME = re.compile(r"[A-Za-z_][\w:.-]{0,63}")
 IGNORED_TAG = re.compile(rf"<(?P<close>/?)(?P<name>{TAG_NAME.pattern})(?:\s[^<>]*+)?(?<!/)>")

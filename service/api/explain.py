@@ -13,15 +13,15 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic.config import JsonDict
 from starlette.responses import Response
 
-from service.api import schemas
-from service.api.connection import while_connected
-from service.api.context import record_in, rooms_of
-from service.api.native import REFUSALS, UsesCaller, document_refusals
-from service.api.schemas import LanguageCode, finite
-from service.engine.explainer import BeamTree
-from service.errors import NotFound
-from service.translation.contract import AUTO
-from service.translation.explain import Explained, ExplainedToken, ExplainOptions, Floats, NumbersOf
+from dragoman.service.api import schemas
+from dragoman.service.api.connection import while_connected
+from dragoman.service.api.context import record_in, rooms_of
+from dragoman.service.api.native import REFUSALS, UsesCaller, document_refusals
+from dragoman.service.api.schemas import LanguageCode, finite
+from dragoman.service.engine.explainer import BeamTree
+from dragoman.service.errors import NotFound
+from dragoman.service.translation.contract import AUTO
+from dragoman.service.translation.explain import Explained, ExplainedToken, ExplainOptions, Floats, NumbersOf
 
 router = APIRouter(prefix="/v1", tags=["native"])
 

@@ -13,9 +13,9 @@ import orjson
 from fastapi import Request
 from pydantic import ValidationError
 
-from service.api.schemas import Options
-from service.errors import BadRequest, InvalidRequest
-from service.translation.contract import TranslationOptions
+from dragoman.service.api.schemas import Options
+from dragoman.service.errors import BadRequest, InvalidRequest
+from dragoman.service.translation.contract import TranslationOptions
 
 MAX_FIELDS = 20_000  # the body's limit bounds them anyway; this bounds the time spent on empty ones
 TRUE, FALSE = frozenset({"1", "true", "yes", "on"}), frozenset({"", "0", "false", "no", "off"})

@@ -12,16 +12,16 @@ import orjson
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from service.api.context import Rooms, rooms_of
-from service.api.fields import Fields, read_fields
-from service.api.languages import may_be_code, name_of
-from service.api.limits import Caller
-from service.api.native import bearer_key
-from service.api.refusals import COMMON_REFUSALS, Dialect, document
-from service.api.work import Order, let_in, note, num_characters, translate
-from service.errors import BadRequest, DragomanError, InvalidRequest, TooLarge, UnknownPair
-from service.translation.contract import AUTO, Detection, Translation, TranslationOptions, TranslationResult
-from service.translation.variants import variants
+from dragoman.service.api.context import Rooms, rooms_of
+from dragoman.service.api.fields import Fields, read_fields
+from dragoman.service.api.languages import may_be_code, name_of
+from dragoman.service.api.limits import Caller
+from dragoman.service.api.native import bearer_key
+from dragoman.service.api.refusals import COMMON_REFUSALS, Dialect, document
+from dragoman.service.api.work import Order, let_in, note, num_characters, translate
+from dragoman.service.errors import BadRequest, DragomanError, InvalidRequest, TooLarge, UnknownPair
+from dragoman.service.translation.contract import AUTO, Detection, Translation, TranslationOptions, TranslationResult
+from dragoman.service.translation.variants import variants
 
 BEAM_FOR_ALTERNATIVES = 4
 PATHS = ("/translate", "/detect", "/languages", "/frontend/settings", "/health")

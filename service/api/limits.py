@@ -16,8 +16,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
-from service.api.keys import Key, KeyRing, replace_file
-from service.errors import ClientLeft, Forbidden, QuotaExceeded, RateLimited
+from dragoman.service.api.keys import Key, KeyRing, replace_file
+from dragoman.service.errors import ClientLeft, Forbidden, QuotaExceeded, RateLimited
 
 USAGE_FILE = "usage.json"
 MAX_CALLERS = 10_000  # remembered at one time; the one seen longest ago is forgotten first

@@ -12,10 +12,10 @@ from typing import Any
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
-from service.api.context import Rooms, rooms_of
-from service.api.native import document_refusals
-from service.api.sse import Event, EventStream, document_events
-from service.errors import BadRequest, InvalidRequest, RateLimited
+from dragoman.service.api.context import Rooms, rooms_of
+from dragoman.service.api.native import document_refusals
+from dragoman.service.api.sse import Event, EventStream, document_events
+from dragoman.service.errors import BadRequest, InvalidRequest, RateLimited
 
 RATES = ("requests", "segments", "source_tokens", "target_tokens")
 

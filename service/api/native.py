@@ -13,17 +13,17 @@ import orjson
 from fastapi import APIRouter, Depends, Request
 from starlette.responses import Response
 
-from service.api import schemas
-from service.api.connection import while_connected
-from service.api.context import header_in, record_in, rooms_of
-from service.api.languages import name_of
-from service.api.limits import Caller
-from service.api.refusals import COMMON_REFUSALS, Dialect, as_dragoman_error, document
-from service.api.schemas import finite
-from service.api.sse import Event, EventStream, document_events
-from service.api.work import Order, let_in, stream, translate
-from service.errors import DragomanError, InvalidRequest, TooLarge, UnknownPair
-from service.translation.contract import (
+from dragoman.service.api import schemas
+from dragoman.service.api.connection import while_connected
+from dragoman.service.api.context import header_in, record_in, rooms_of
+from dragoman.service.api.languages import name_of
+from dragoman.service.api.limits import Caller
+from dragoman.service.api.refusals import COMMON_REFUSALS, Dialect, as_dragoman_error, document
+from dragoman.service.api.schemas import finite
+from dragoman.service.api.sse import Event, EventStream, document_events
+from dragoman.service.api.work import Order, let_in, stream, translate
+from dragoman.service.errors import DragomanError, InvalidRequest, TooLarge, UnknownPair
+from dragoman.service.translation.contract import (
     DoneEvent,
     Segment,
     SegmentEvent,

@@ -11,11 +11,11 @@ import orjson
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from service.api.context import rooms_of
-from service.api.native import document_refusals, render_error
-from service.api.refusals import Dialect
-from service.bundles.manifest import Bundle
-from service.errors import Draining, InternalError, NotFound, NotReady
+from dragoman.service.api.context import rooms_of
+from dragoman.service.api.native import document_refusals, render_error
+from dragoman.service.api.refusals import Dialect
+from dragoman.service.bundles.manifest import Bundle
+from dragoman.service.errors import Draining, InternalError, NotFound, NotReady
 
 # Claims whatever no other API does, so it is asked last.
 DIALECT = Dialect("operations", claims=lambda path: True, render=render_error)

@@ -12,7 +12,7 @@ from typing import Any
 from fastapi import APIRouter, FastAPI
 from starlette.responses import FileResponse, HTMLResponse, Response
 
-from service.settings import Settings
+from dragoman.service.settings import Settings
 
 HERE = Path(__file__).parent
 PLAYGROUND = HERE.parent / "playground"

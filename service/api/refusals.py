@@ -15,8 +15,8 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from service.api.context import record_in
-from service.errors import (
+from dragoman.service.api.context import record_in
+from dragoman.service.errors import (
     BadRequest,
     DeadlineExceeded,
     DragomanError,
@@ -29,7 +29,7 @@ from service.errors import (
     QueueFull,
     SlowBody,
 )
-from service.metrics import Api, Outcome
+from dragoman.service.telemetry.metrics import Api, Outcome
 
 FIELD = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,39}")  # a field's name is repeated to the caller only if it looks like one
 NO_OBJECT = frozenset({"missing", "model_type", "model_attributes_type", "dict_type"})

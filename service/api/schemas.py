@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic.config import JsonDict
 
-from service.translation.contract import AUTO, TranslationOptions
+from dragoman.service.translation.contract import AUTO, TranslationOptions
 
 # A language code such as `pt` or `pt-BR`; anything else is not worth repeating in an error.
 LanguageCode = Annotated[str, Field(pattern=r"^[A-Za-z]{2,3}(-[A-Za-z0-9]{2,8})*$", max_length=35)]

@@ -9,11 +9,11 @@ from fastapi import Request
 from pydantic import ValidationError
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from service.api import native
-from service.api.body import replay
-from service.api.context import header_in, record_in, rooms_of
-from service.api.schemas import TranslateRequest
-from service.api.work import let_in
+from dragoman.service.api import native
+from dragoman.service.api.body import replay
+from dragoman.service.api.context import header_in, record_in, rooms_of
+from dragoman.service.api.schemas import TranslateRequest
+from dragoman.service.api.work import let_in
 
 PATH = "/v1/translate"
 

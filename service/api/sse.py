@@ -14,8 +14,8 @@ import orjson
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
-from service.api.connection import while_connected
-from service.errors import ClientLeft
+from dragoman.service.api.connection import while_connected
+from dragoman.service.errors import ClientLeft
 
 MEDIA_TYPE = "text/event-stream"
 HEARTBEAT_SECONDS = 15.0

@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from service.api.context import Lifecycle, RequestRecord, header_in
-from service.api.refusals import Dialect, choose_dialect, outcome_of
-from service.logs import ACCESS
-from service.metrics import Metrics, Outcome
-from service.telemetry import Stages, Tracing
+from dragoman.service.api.context import Lifecycle, RequestRecord, header_in
+from dragoman.service.api.refusals import Dialect, choose_dialect, outcome_of
+from dragoman.service.telemetry.logs import ACCESS
+from dragoman.service.telemetry.metrics import Metrics, Outcome
+from dragoman.service.telemetry.tracing import Stages, Tracing
 
 Header = tuple[bytes, bytes]
 REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")

@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 from fastapi import Request
 
-from service.api.connection import while_connected
-from service.api.context import Rooms, record_in
-from service.api.limits import Caller
-from service.translation.contract import DoneEvent, StreamEvent, TranslationOptions, TranslationResult
+from dragoman.service.api.connection import while_connected
+from dragoman.service.api.context import Rooms, record_in
+from dragoman.service.api.limits import Caller
+from dragoman.service.translation.contract import DoneEvent, StreamEvent, TranslationOptions, TranslationResult
 
 
 class Order(NamedTuple):

@@ -1,7 +1,7 @@
 """Bundle format 1: what `bundle.json` says, and reading a bundle so that nothing unproven is served.
 
 Standard library only, because the exporter writes what this file reads. Running the graphs is left to
-`service.engine.runner`, text to the tokenizer, and the choice of bundles to `service.bundles.catalog`.
+`service.engine.runner`, text to the tokenizer, and the choice of bundles to `service.catalog.catalog`.
 """
 
 import hashlib

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from service.engine.rows import Floats, Ints
+from dragoman.service.engine.rows import Floats, Ints
 
 Sums = npt.NDArray[np.float64]
 

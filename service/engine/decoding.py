@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from service.engine import repetition
-from service.engine.job import DecodingRules, FinishReason, Hypothesis, Job, max_new_tokens_of
+from dragoman.service.engine import repetition
+from dragoman.service.engine.job import DecodingRules, FinishReason, Hypothesis, Job, max_new_tokens_of
 
 
 class Ended(NamedTuple):

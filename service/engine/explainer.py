@@ -2,7 +2,7 @@
 
 The graph reads source and translation in one teacher-forced pass and gives attention and intermediate numbers. The tree
 is the real search, run again on a few rows of its own by a runner that writes down what passes. Which translation to
-explain is left to `service.translation.explain`.
+explain is left to `dragoman.service.translation.explain`.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from service.bundles.manifest import EXPLAIN
-from service.engine.job import DecodingOptions, DecodingRules, Hypothesis, Job
-from service.engine.loop import Engine
-from service.engine.rows import Ints
-from service.engine.seams import Runner, stride_by_steps
-from service.engine.search import Candidates, Stretch
+from dragoman.service.bundles.manifest import EXPLAIN
+from dragoman.service.engine.job import DecodingOptions, DecodingRules, Hypothesis, Job
+from dragoman.service.engine.loop import Engine
+from dragoman.service.engine.rows import Ints
+from dragoman.service.engine.seams import Runner, stride_by_steps
+from dragoman.service.engine.search import Candidates, Stretch
 
 if TYPE_CHECKING:
-    from service.engine.sessions import OrtSessions
+    from dragoman.service.engine.sessions import OrtSessions
 
 Array = npt.NDArray[Any]
 Prefix = tuple[int, ...]  # target tokens from the first on, without bos
@@ -90,7 +90,7 @@ class Explainer:
 
 def explainer_of(sessions: OrtSessions) -> Explainer:
     """Over a bundle's graphs. Nothing of it may hold who serves the bundle: it is to go when that goes."""
-    from service.engine.runner import OrtRunner
+    from dragoman.service.engine.runner import OrtRunner
 
     return Explainer(sessions.load(EXPLAIN), lambda rows: OrtRunner(sessions, rows), DecodingRules.of(sessions.bundle))
 

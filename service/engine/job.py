@@ -13,8 +13,8 @@ from enum import StrEnum
 from functools import partial
 from typing import Literal, NamedTuple
 
-from service.bundles.manifest import Bundle
-from service.engine.promise import Promise
+from dragoman.service.bundles.manifest import Bundle
+from dragoman.service.engine.promise import Promise
 
 
 class FinishReason(StrEnum):

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from service.engine.job import (
+from dragoman.service.engine.job import (
     DecodingResult,
     DecodingRules,
     EngineFailure,
@@ -25,12 +25,12 @@ from service.engine.job import (
     JobRejected,
     max_new_tokens_of,
 )
-from service.engine.promise import Promise
-from service.engine.queue import Joined, SharedQueue
-from service.engine.rows import Ints
-from service.engine.scheduler import EngineSettings, Scheduler, Turn, like_lengths
-from service.engine.seams import Observer, Runner, SilentObserver
-from service.engine.search import Advance, Outcome, Question, Search
+from dragoman.service.engine.promise import Promise
+from dragoman.service.engine.queue import Joined, SharedQueue
+from dragoman.service.engine.rows import Ints
+from dragoman.service.engine.scheduler import EngineSettings, Scheduler, Turn, like_lengths
+from dragoman.service.engine.seams import Observer, Runner, SilentObserver
+from dragoman.service.engine.search import Advance, Outcome, Question, Search
 
 _MOST_STEPS = 16  # of which a loop tells nobody
 

@@ -2,7 +2,7 @@
 
 Every segment has two, its job's and its waiter's. The library's builds a condition variable for each, in case somebody
 blocks on it; a server never does, so here the one who blocks brings his own event. How an event loop waits is left to
-`service.translation.arrival`: an engine knows of none.
+`dragoman.service.translation.arrival`: an engine knows of none.
 """
 
 from __future__ import annotations

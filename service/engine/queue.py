@@ -9,8 +9,8 @@ import threading
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from service.engine.job import EngineStopped, Job
-from service.engine.scheduler import Scheduler, Turn
+from dragoman.service.engine.job import EngineStopped, Job
+from dragoman.service.engine.scheduler import Scheduler, Turn
 
 
 class Joined(NamedTuple):

@@ -12,9 +12,9 @@ import numpy as np
 import numpy.typing as npt
 import onnxruntime as ort
 
-from service.engine.search import Candidates, Stretch
-from service.engine.sessions import OrtSessions, run_on_device, run_on_host
-from service.engine.state import DeviceState, HostState, Ints, Move, State, bind_array
+from dragoman.service.engine.search import Candidates, Stretch
+from dragoman.service.engine.sessions import OrtSessions, run_on_device, run_on_host
+from dragoman.service.engine.state import DeviceState, HostState, Ints, Move, State, bind_array
 
 _ENCODE_TOKENS = 256  # of one encoder run: more is no faster, and pushes its activations out of the cache
 _MAX_SHAPES = 128  # remembered by one runner, 14 kB each: 64 rows, greedy and with one beam size

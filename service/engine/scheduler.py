@@ -19,8 +19,8 @@ from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from service.engine.job import Job, QueueFull
-from service.engine.pace import DrainRate, StepTimes
+from dragoman.service.engine.job import Job, QueueFull
+from dragoman.service.engine.pace import DrainRate, StepTimes
 
 _MAX_PASSED_OVER = 32  # times that others of a bulk request may go before its oldest job, for their length
 _BITES = 8  # bulk joins when an eighth of the rows is free

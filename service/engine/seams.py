@@ -10,9 +10,9 @@ from typing import Protocol
 
 import numpy as np
 
-from service.engine.job import FinishReason
-from service.engine.rows import Ints
-from service.engine.search import Candidates, Stretch
+from dragoman.service.engine.job import FinishReason
+from dragoman.service.engine.rows import Ints
+from dragoman.service.engine.search import Candidates, Stretch
 
 
 class Runner(Protocol):
@@ -71,7 +71,7 @@ def stride_by_steps(runner: Runner, next_ids: Ints, most: int, end_id: int, went
 
 
 class Observer(Protocol):
-    """Told what the engine does; implemented by `service.metrics`. Called on the decode threads."""
+    """Told what the engine does; implemented by `dragoman.service.telemetry.metrics`. Called on the decode threads."""
 
     def encoded(self, seconds: float, source_tokens: int, segments: int) -> None: ...
     def stepped(self, seconds: Sequence[float], rows: int, tokens: int) -> None: ...

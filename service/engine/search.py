@@ -13,12 +13,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from service.engine import repetition
-from service.engine.beam import Choice, best_of_beams, branch_full
-from service.engine.decoding import Decoding, Ended
-from service.engine.job import DecodingRules, FinishReason, Hypothesis, Job
-from service.engine.rows import Floats, Ints, Rows
-from service.engine.seats import Seats
+from dragoman.service.engine import repetition
+from dragoman.service.engine.beam import Choice, best_of_beams, branch_full
+from dragoman.service.engine.decoding import Decoding, Ended
+from dragoman.service.engine.job import DecodingRules, FinishReason, Hypothesis, Job
+from dragoman.service.engine.rows import Floats, Ints, Rows
+from dragoman.service.engine.seats import Seats
 
 
 class Candidates(NamedTuple):

@@ -11,8 +11,8 @@ from collections.abc import Iterable
 import numpy as np
 import numpy.typing as npt
 
-from service.engine.decoding import Decoding
-from service.engine.rows import Ints, Rows
+from dragoman.service.engine.decoding import Decoding
+from dragoman.service.engine.rows import Ints, Rows
 
 
 class Seats:

@@ -8,7 +8,7 @@ from typing import Literal
 
 import onnxruntime as ort
 
-from service.bundles.manifest import DECODER, ENCODER, LEAP, Bundle, BundleError, Precision
+from dragoman.service.bundles.manifest import DECODER, ENCODER, LEAP, Bundle, BundleError, Precision
 
 Provider = Literal["auto", "cpu", "cuda"]
 Device = Literal["cpu", "cuda"]

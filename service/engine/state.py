@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 import onnxruntime as ort
 
-from service.bundles.manifest import KEEP, PLACE, StateTensor
-from service.engine.sessions import OrtSessions, run_on_device
+from dragoman.service.bundles.manifest import KEEP, PLACE, StateTensor
+from dragoman.service.engine.sessions import OrtSessions, run_on_device
 
 Ints = npt.NDArray[np.int64]
 

@@ -4,7 +4,7 @@ import asyncio
 from functools import partial
 from typing import Any, TypeVar
 
-from service.engine.promise import Promise
+from dragoman.service.engine.promise import Promise
 
 T = TypeVar("T")
 

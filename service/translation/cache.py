@@ -17,9 +17,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Literal, NamedTuple
 
-from service.engine.job import DecodingOptions, DecodingResult, FinishReason, Hypothesis, Job
-from service.engine.loop import Engine
-from service.engine.promise import Promise
+from dragoman.service.engine.job import DecodingOptions, DecodingResult, FinishReason, Hypothesis, Job
+from dragoman.service.engine.loop import Engine
+from dragoman.service.engine.promise import Promise
 
 LookupResult = Literal["hit", "miss", "shared"]
 # What Python keeps for an entry and for each number in it: measured roughly, and rounded up.

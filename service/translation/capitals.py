@@ -8,7 +8,7 @@ words by themselves may be abbreviations (EUA, S.O.S.), and stay. This file says
 import re
 from collections.abc import Sequence
 
-from service.translation.patterns import Span
+from dragoman.service.translation.patterns import Span
 
 _FEWEST_LETTERS, _FEWEST_LETTERS_ALONE = 3, 4  # of the longest word
 _FIRST_LETTER = re.compile(r"[^\W\d_]")

@@ -3,8 +3,8 @@
 import math
 from collections.abc import Sequence
 
-from service.errors import InvalidRequest, TooLarge
-from service.translation.contract import TranslationLimits, TranslationOptions
+from dragoman.service.errors import InvalidRequest, TooLarge
+from dragoman.service.translation.contract import TranslationLimits, TranslationOptions
 
 _MAX_LENGTH_PENALTY = 10.0
 _MAX_PREFIX_CHARACTERS = 10_000  # more than any model goes on from; it is read whole before the model can say so

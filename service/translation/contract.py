@@ -9,7 +9,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import NamedTuple
 
-from service.engine.job import FinishReason
+from dragoman.service.engine.job import FinishReason
 
 AUTO = "auto"  # a source language of "auto" means: detect it
 

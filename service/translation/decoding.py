@@ -14,9 +14,9 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from service import errors
-from service.bundles.catalog import Served
-from service.engine.job import (
+from dragoman.service import errors
+from dragoman.service.catalog.catalog import Served
+from dragoman.service.engine.job import (
     DecodingOptions,
     DecodingResult,
     EngineFailure,
@@ -26,13 +26,20 @@ from service.engine.job import (
     JobRejected,
     QueueFull,
 )
-from service.translation.arrival import arrival
-from service.translation.cache import Order, SegmentCache, SegmentKey, Ticket
-from service.translation.contract import NO_TIME, Alternative, SegmentWarning, Timings, TokenLogProb, TranslationOptions
-from service.translation.placeholders import Chunk, plain_text
-from service.translation.plan import Literal, Plan, Planner, Unit
-from service.translation.tag_places import Floats, Reach, is_tag, place_tags
-from service.translation.tokenizer import Tokenizer
+from dragoman.service.translation.arrival import arrival
+from dragoman.service.translation.cache import Order, SegmentCache, SegmentKey, Ticket
+from dragoman.service.translation.contract import (
+    NO_TIME,
+    Alternative,
+    SegmentWarning,
+    Timings,
+    TokenLogProb,
+    TranslationOptions,
+)
+from dragoman.service.translation.placeholders import Chunk, plain_text
+from dragoman.service.translation.plan import Literal, Plan, Planner, Unit
+from dragoman.service.translation.tag_places import Floats, Reach, is_tag, place_tags
+from dragoman.service.translation.tokenizer import Tokenizer
 
 # Of a bundle's translation, given as the ids of source and target: [target tokens, source tokens], or nothing.
 AskAttention = Callable[[Served[Tokenizer], Sequence[int], Sequence[int]], Awaitable[Floats | None]]

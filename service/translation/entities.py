@@ -12,9 +12,9 @@ import unicodedata
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from service.translation.normalization import CLEANED
-from service.translation.segments import SourceSegment, SplitText
-from service.translation.spans import Span, SpanKind
+from dragoman.service.translation.normalization import CLEANED
+from dragoman.service.translation.segments import SourceSegment, SplitText
+from dragoman.service.translation.spans import Span, SpanKind
 
 _QUOTES = frozenset("'\"’‘‚‛“”„‟«»‹›′`´")
 _ENDS = frozenset(".,;:!?)]}…")  # of a sentence or a bracket: beside these alone a quotation mark is no part of a word

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from service import errors
-from service.bundles.manifest import EXPLAIN, Architecture
-from service.engine.explainer import BeamTree, Explainer
-from service.engine.job import (
+from dragoman.service import errors
+from dragoman.service.bundles.manifest import EXPLAIN, Architecture
+from dragoman.service.engine.explainer import BeamTree, Explainer
+from dragoman.service.engine.job import (
     DecodingOptions,
     DecodingResult,
     EngineFailure,
@@ -29,14 +29,14 @@ from service.engine.job import (
     JobRejected,
     QueueFull,
 )
-from service.translation.arrival import arrival
-from service.translation.contract import TranslationOptions
-from service.translation.decoding import refusal
-from service.translation.explainers import Explainers
-from service.translation.placeholders import plain_text
-from service.translation.plan import Planner, Unit
-from service.translation.translator import Translator
-from service.translation.work import TextWork
+from dragoman.service.translation.arrival import arrival
+from dragoman.service.translation.contract import TranslationOptions
+from dragoman.service.translation.decoding import refusal
+from dragoman.service.translation.explainers import Explainers
+from dragoman.service.translation.placeholders import plain_text
+from dragoman.service.translation.plan import Planner, Unit
+from dragoman.service.translation.translator import Translator
+from dragoman.service.translation.work import TextWork
 
 Floats = npt.NDArray[np.float32]
 

@@ -12,10 +12,10 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from service.bundles.catalog import Served
-from service.engine.explainer import Explainer
-from service.translation.tag_places import Floats
-from service.translation.tokenizer import Tokenizer
+from dragoman.service.catalog.catalog import Served
+from dragoman.service.engine.explainer import Explainer
+from dragoman.service.translation.tag_places import Floats
+from dragoman.service.translation.tokenizer import Tokenizer
 
 T = TypeVar("T")
 OpenExplainer = Callable[[Served[Tokenizer]], Explainer]

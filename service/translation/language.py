@@ -11,8 +11,8 @@ from collections.abc import Iterable, Sequence
 
 from py3langid.langid import MODEL_FILE, LanguageIdentifier
 
-from service.translation.contract import Detection
-from service.translation.patterns import pattern_spans, without_overlaps
+from dragoman.service.translation.contract import Detection
+from dragoman.service.translation.patterns import pattern_spans, without_overlaps
 
 _MAX_CHARACTERS = 4000  # more text makes no answer surer
 # Much written, and told apart from those served; a language costs 0.2 MB.

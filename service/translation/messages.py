@@ -7,7 +7,7 @@ who wants them translated sends them one by one.
 import re
 from collections.abc import Iterator
 
-from service.translation.spans import Span, SpanKind, outermost
+from dragoman.service.translation.spans import Span, SpanKind, outermost
 
 _OPENING = re.compile(r"\{\s*+[\w.-]{1,60}+\s*+,\s*+(?:plural|select|selectordinal)\s*+,")
 _BRACE = re.compile(r"'[{}]'|[{}]")  # one between apostrophes is text

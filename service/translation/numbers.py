@@ -10,7 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 
-from service.translation.patterns import Span, SpanKind
+from dragoman.service.translation.patterns import Span, SpanKind
 
 _COMMA = frozenset(("pt", "es", "fr", "it", "de", "nl", "ro", "pl", "cs", "ru", "uk", "tr", "sv", "da", "nb", "fi"))
 _POINT = frozenset(("en", "zh", "ja", "ko", "th", "he"))

@@ -12,9 +12,9 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from service.translation.messages import message_spans
-from service.translation.spans import Span, SpanKind, without_overlaps
-from service.translation.tags import code_span, markup_spans
+from dragoman.service.translation.messages import message_spans
+from dragoman.service.translation.spans import Span, SpanKind, without_overlaps
+from dragoman.service.translation.tags import code_span, markup_spans
 
 __all__ = ["PATTERNS", "Pattern", "Span", "SpanKind", "pattern_spans", "without_overlaps"]
 

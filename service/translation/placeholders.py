@@ -9,10 +9,10 @@ import itertools
 import re
 from collections.abc import Iterator, Sequence
 
-from service.translation.glossary import NO_GLOSSARY, Glossary
-from service.translation.normalization import clean, composed
-from service.translation.numbers import number_spans
-from service.translation.patterns import Span, SpanKind, pattern_spans, without_overlaps
+from dragoman.service.translation.glossary import NO_GLOSSARY, Glossary
+from dragoman.service.translation.normalization import clean, composed
+from dragoman.service.translation.numbers import number_spans
+from dragoman.service.translation.patterns import Span, SpanKind, pattern_spans, without_overlaps
 
 # A source as the tokenizer and the retries see it: text, and spans that were taken out of it.
 Chunk = str | Span

@@ -12,14 +12,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from service.bundles.catalog import Hop
-from service.bundles.manifest import EXPLAIN
-from service.translation.capitals import is_shouted, shouted, spoken
-from service.translation.contract import SegmentWarning
-from service.translation.entities import read_entities
-from service.translation.glossary import Glossary
-from service.translation.patterns import Span, SpanKind
-from service.translation.placeholders import (
+from dragoman.service.bundles.manifest import EXPLAIN
+from dragoman.service.catalog.catalog import Hop
+from dragoman.service.translation.capitals import is_shouted, shouted, spoken
+from dragoman.service.translation.contract import SegmentWarning
+from dragoman.service.translation.entities import read_entities
+from dragoman.service.translation.glossary import Glossary
+from dragoman.service.translation.patterns import Span, SpanKind
+from dragoman.service.translation.placeholders import (
     Chunk,
     Part,
     all_kept,
@@ -32,10 +32,10 @@ from service.translation.placeholders import (
     spaced,
     spans_of,
 )
-from service.translation.segments import SourceSegment, SplitText, split
-from service.translation.spelling import as_written_today
-from service.translation.tag_places import is_tag, tags_in_order, visible, without_tags
-from service.translation.tokenizer import UNKNOWN, Tokenizer
+from dragoman.service.translation.segments import SourceSegment, SplitText, split
+from dragoman.service.translation.spelling import as_written_today
+from dragoman.service.translation.tag_places import is_tag, tags_in_order, visible, without_tags
+from dragoman.service.translation.tokenizer import UNKNOWN, Tokenizer
 
 # Marks at the edges of a piece belong to what stands beside it, and a model makes words of them; how a sentence ends
 # is part of what it says.

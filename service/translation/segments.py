@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 import sentencex
 
-from service.translation.normalization import CLEANED
-from service.translation.patterns import Span, SpanKind
+from dragoman.service.translation.normalization import CLEANED
+from dragoman.service.translation.patterns import Span, SpanKind
 
 # Line breaks of every kind, tabs, runs of spaces and bars that lay out columns: no sentence runs across them.
 _HARD_BREAK = re.compile("(?:[\n\r\v\f\x1c-\x1f\x85\u2028\u2029\t]|[ \u00a0]{3,}|(?<=\\s)\\|(?=\\s))+")

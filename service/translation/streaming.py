@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 
-from service.translation.tokenizer import StreamDecoder
+from dragoman.service.translation.tokenizer import StreamDecoder
 
 
 class TokenSink:

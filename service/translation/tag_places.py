@@ -15,9 +15,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from service.translation.placeholders import Chunk, chunks_of, laid_out
-from service.translation.spans import Span, SpanKind
-from service.translation.tags import VOID
+from dragoman.service.translation.placeholders import Chunk, chunks_of, laid_out
+from dragoman.service.translation.spans import Span, SpanKind
+from dragoman.service.translation.tags import VOID
 
 Floats = npt.NDArray[np.float32]
 

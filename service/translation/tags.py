@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from service.translation.spans import Span, SpanKind, outermost
+from dragoman.service.translation.spans import Span, SpanKind, outermost
 
 # Attributes without a value. Others are known by a hyphen or a mark, because words in angle brackets are not markup.
 _BARE = (

@@ -12,8 +12,8 @@ from typing import Protocol
 
 import sentencepiece
 
-from service.bundles.manifest import Bundle, BundleError
-from service.translation.normalization import CLEANED, clean
+from dragoman.service.bundles.manifest import Bundle, BundleError
+from dragoman.service.translation.normalization import CLEANED, clean
 
 WORD_MARK = "\u2581"  # SentencePiece writes a space as this
 UNKNOWN = "\ufffd"  # a token that stands for nothing we know is shown, not dropped

@@ -10,11 +10,11 @@ import time
 from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from typing import TypeVar
 
-from service import errors
-from service.bundles.catalog import Catalog, Lease, NoRouteError
-from service.translation.cache import SegmentCache
-from service.translation.checks import check_request
-from service.translation.contract import (
+from dragoman.service import errors
+from dragoman.service.catalog.catalog import Catalog, Lease, NoRouteError
+from dragoman.service.translation.cache import SegmentCache
+from dragoman.service.translation.checks import check_request
+from dragoman.service.translation.contract import (
     AUTO,
     Alternative,
     Detection,
@@ -31,14 +31,14 @@ from service.translation.contract import (
     TranslationOptions,
     TranslationResult,
 )
-from service.translation.decoding import AskAttention, RequestDecoder
-from service.translation.glossary import NO_GLOSSARY, Glossary
-from service.translation.language import Detector
-from service.translation.plan import Planner, TextPlan
-from service.translation.segments import SplitText
-from service.translation.streaming import TokenSink
-from service.translation.tokenizer import Tokenizer
-from service.translation.work import TextWork, Work
+from dragoman.service.translation.decoding import AskAttention, RequestDecoder
+from dragoman.service.translation.glossary import NO_GLOSSARY, Glossary
+from dragoman.service.translation.language import Detector
+from dragoman.service.translation.plan import Planner, TextPlan
+from dragoman.service.translation.segments import SplitText
+from dragoman.service.translation.streaming import TokenSink
+from dragoman.service.translation.tokenizer import Tokenizer
+from dragoman.service.translation.work import TextWork, Work
 
 __all__ = [
     "AUTO",

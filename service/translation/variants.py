@@ -1,11 +1,11 @@
 """Other translations of a whole text, from those of its segments: for what returns whole texts.
 
-Between the segments stands what stood there in the source; `service.translation.contract` has both.
+Between the segments stands what stood there in the source; `dragoman.service.translation.contract` has both.
 """
 
 from collections.abc import Iterator, Sequence
 
-from service.translation.contract import Segment, Translation
+from dragoman.service.translation.contract import Segment, Translation
 
 
 def variants(translation: Translation) -> Iterator[tuple[str, float]]:

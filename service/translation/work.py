@@ -7,10 +7,10 @@ import asyncio
 from collections.abc import Sequence
 from typing import NamedTuple, Self
 
-from service.bundles.catalog import Lease
-from service.engine.job import FinishReason
-from service.errors import DeadlineExceeded, StrictRefusal
-from service.translation.contract import (
+from dragoman.service.catalog.catalog import Lease
+from dragoman.service.engine.job import FinishReason
+from dragoman.service.errors import DeadlineExceeded, StrictRefusal
+from dragoman.service.translation.contract import (
     Detection,
     Segment,
     SegmentWarning,
@@ -19,11 +19,20 @@ from service.translation.contract import (
     TranslationOptions,
     TranslationResult,
 )
-from service.translation.decoding import PLAIN, Errand, Outcome, RequestDecoder, Style, beam_size_of, joined, longest
-from service.translation.numbers import changed_numbers
-from service.translation.plan import Plan, Planner, TextPlan, Unit
-from service.translation.streaming import TokenSink
-from service.translation.tokenizer import Tokenizer
+from dragoman.service.translation.decoding import (
+    PLAIN,
+    Errand,
+    Outcome,
+    RequestDecoder,
+    Style,
+    beam_size_of,
+    joined,
+    longest,
+)
+from dragoman.service.translation.numbers import changed_numbers
+from dragoman.service.translation.plan import Plan, Planner, TextPlan, Unit
+from dragoman.service.translation.streaming import TokenSink
+from dragoman.service.translation.tokenizer import Tokenizer
 
 _INLINE_SEGMENTS = 50  # queued upon the event loop; more would make other requests wait
 

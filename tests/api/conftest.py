@@ -12,9 +12,9 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from service.app import create_app
-from service.server import Server, make_server
-from service.settings import Settings
+from dragoman.service.app import create_app
+from dragoman.service.process.server import Server, make_server
+from dragoman.service.settings import Settings
 from tests.api.fakes import FakeTranslator, fake_parts
 
 OpenClient = Callable[..., AbstractAsyncContextManager[httpx.AsyncClient]]

@@ -10,9 +10,8 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from service.assembly import Parts
-from service.bundles.catalog import ReloadReport
-from service.bundles.manifest import (
+from dragoman.service.assembly import Parts
+from dragoman.service.bundles.manifest import (
     Architecture,
     Bundle,
     Limits,
@@ -21,12 +20,13 @@ from service.bundles.manifest import (
     SpecialIds,
     TokenizerFiles,
 )
-from service.engine.job import FinishReason
-from service.errors import UnknownPair
-from service.metrics import Metrics
-from service.settings import Settings
-from service.translation.checks import check_request
-from service.translation.contract import (
+from dragoman.service.catalog.catalog import ReloadReport
+from dragoman.service.engine.job import FinishReason
+from dragoman.service.errors import UnknownPair
+from dragoman.service.settings import Settings
+from dragoman.service.telemetry.metrics import Metrics
+from dragoman.service.translation.checks import check_request
+from dragoman.service.translation.contract import (
     Alternative,
     Detection,
     DoneEvent,

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-from service.assembly import Parts, build_parts
-from service.bundles.manifest import WEIGHTS, Bundle
-from service.settings import Settings
+from dragoman.service.assembly import Parts, build_parts
+from dragoman.service.bundles.manifest import WEIGHTS, Bundle
+from dragoman.service.settings import Settings
 from tests.bundles.fakes import fake_runner, write_bundle
 from tests.engine.reverse_runner import FakeRunner
 

@@ -7,11 +7,11 @@ a line on standard output.
 import asyncio
 import sys
 
-from service.app import create_app
-from service.cli import _announce
-from service.logs import configure_logs
-from service.server import make_server
-from service.settings import load_settings
+from dragoman.service.app import create_app
+from dragoman.service.commands.main import _announce
+from dragoman.service.process.server import make_server
+from dragoman.service.settings import load_settings
+from dragoman.service.telemetry.logs import configure_logs
 from tests.api.fakes import FakeTranslator, fake_parts
 
 

@@ -49,7 +49,7 @@ def questions(pairs: set[tuple[str, str]]) -> list[Question]:
 
 @asynccontextmanager
 async def serve(bundles: Path | None, variables: dict[str, str]) -> AsyncIterator[tuple[str, psutil.Process]]:
-    command = [sys.executable, "-m", "service.cli", "serve", "--port", "0"]
+    command = [sys.executable, "-m", "dragoman.service.commands.main", "serve", "--port", "0"]
     command += ["--bundles", str(bundles)] if bundles else []
     environment = {**os.environ, **ALWAYS, **variables}
     process = await asyncio.create_subprocess_exec(*command, env=environment, stdout=subprocess.PIPE)

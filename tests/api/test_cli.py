@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from service.api.keys import KeyRing
-from service.cli import cli
-from service.doctor import Finding, bundles, cpu, quota, runtime
-from service.settings import Settings
+from dragoman.service.api.keys import KeyRing
+from dragoman.service.commands.doctor import Finding, bundles, cpu, quota, runtime
+from dragoman.service.commands.main import cli
+from dragoman.service.settings import Settings
 from tests.bundles.fakes import write_bundle
 
 ROOT = Path(__file__).parents[2]
@@ -25,7 +25,7 @@ class Interruption:
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # the background of a shell ignores it, and hands that on
 sys.meta_path.insert(0, Interruption())
-from service.cli import main
+from dragoman.service.commands.main import main
 main()
 """
 
@@ -87,7 +87,7 @@ def test_a_setting_that_is_wrong_stops_the_start(monkeypatch: pytest.MonkeyPatch
     assert told.startswith("DRAGOMAN_MAX_ROWS: ")
 
 
-@pytest.mark.parametrize("module", ["typer", "service.cli_translate"])
+@pytest.mark.parametrize("module", ["typer", "dragoman.service.commands.translate"])
 def test_an_interruption_during_the_start_ends_it_quietly(module: str) -> None:
     """Who mistyped a command and presses Ctrl-C at once has done nothing that a traceback could explain."""
     command = [sys.executable, "-c", INTERRUPTED_IMPORT, module]

@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable
 import pytest
 from starlette.types import Message
 
-from service.api.connection import while_connected
-from service.errors import ClientLeft
+from dragoman.service.api.connection import while_connected
+from dragoman.service.errors import ClientLeft
 
 LEFT: Message = {"type": "http.disconnect"}
 MORE: Message = {"type": "http.request", "body": b"", "more_body": False}

@@ -4,7 +4,7 @@ import pytest
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import Message, Receive, Scope, Send
 
-from service.api.cors import Cors
+from dragoman.service.api.cors import Cors
 
 RULES = {"allow_methods": ("GET", "POST"), "allow_headers": ("Authorization",), "expose_headers": ("Retry-After",)}
 Headers = list[tuple[bytes, bytes]]

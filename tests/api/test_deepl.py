@@ -8,8 +8,8 @@ import deepl
 import httpx
 import pytest
 
-from service.api.keys import Key, digest, write_keys
-from service.errors import BadRequest, DeadlineExceeded, NotReady, QueueFull
+from dragoman.service.api.keys import Key, digest, write_keys
+from dragoman.service.errors import BadRequest, DeadlineExceeded, NotReady, QueueFull
 from tests.api.conftest import OpenServer
 from tests.api.fakes import FakeTranslator
 

@@ -7,8 +7,8 @@ from functools import partial
 
 import pytest
 
-from service.api import native
-from service.api.sse import EventStream
+from dragoman.service.api import native
+from dragoman.service.api.sse import EventStream
 from tests.api.conftest import OpenServer, open_http
 from tests.api.fakes import FakeTranslator
 from tests.api.wire import Wire

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from service.api.keys import Key, KeyRing, KeysError, digest, new_key, read_keys, write_keys
-from service.api.limits import Caller, Gate, RateLimiter, Usage
-from service.errors import ClientLeft, Forbidden, QuotaExceeded, RateLimited, StrictRefusal
+from dragoman.service.api.keys import Key, KeyRing, KeysError, digest, new_key, read_keys, write_keys
+from dragoman.service.api.limits import Caller, Gate, RateLimiter, Usage
+from dragoman.service.errors import ClientLeft, Forbidden, QuotaExceeded, RateLimited, StrictRefusal
 from tests.api.conftest import OpenClient
 from tests.api.fakes import FakeTranslator
 from tests.clock import Clock

@@ -8,8 +8,8 @@ import httpx
 import pytest
 from libretranslatepy import LibreTranslateAPI
 
-from service.api.keys import Key, digest, write_keys
-from service.errors import QueueFull
+from dragoman.service.api.keys import Key, digest, write_keys
+from dragoman.service.errors import QueueFull
 from tests.api.conftest import OpenServer
 from tests.api.fakes import FakeTranslator
 

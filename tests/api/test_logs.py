@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from service.logs import configure_logs
+from dragoman.service.telemetry.logs import configure_logs
 from tests.api.conftest import OpenClient
 from tests.api.fakes import FakeTranslator
 

@@ -5,9 +5,9 @@ import re
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from service.engine.job import FinishReason
-from service.errors import QueueFull
-from service.metrics import SECONDS, Metrics
+from dragoman.service.engine.job import FinishReason
+from dragoman.service.errors import QueueFull
+from dragoman.service.telemetry.metrics import SECONDS, Metrics
 from tests.api.conftest import OpenClient
 from tests.api.fakes import FakeTranslator
 

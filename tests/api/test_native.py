@@ -6,8 +6,8 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from service.api import schemas
-from service.errors import DeadlineExceeded, QueueFull, StrictRefusal
+from dragoman.service.api import schemas
+from dragoman.service.errors import DeadlineExceeded, QueueFull, StrictRefusal
 from tests.api.conftest import OpenClient, OpenServer
 from tests.api.fakes import FakeTranslator
 

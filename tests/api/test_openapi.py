@@ -13,8 +13,8 @@ from schemathesis.specs.openapi.checks import (
     unsupported_method,
 )
 
-from service.app import create_app
-from service.settings import Settings
+from dragoman.service.app import create_app
+from dragoman.service.settings import Settings
 from tests.api.conftest import OpenClient
 from tests.api.fakes import FakeTranslator, fake_parts
 

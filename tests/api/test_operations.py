@@ -2,9 +2,9 @@
 
 import pytest
 
-from service.app import create_app
-from service.bundles.catalog import ReloadReport
-from service.settings import Settings
+from dragoman.service.app import create_app
+from dragoman.service.catalog.catalog import ReloadReport
+from dragoman.service.settings import Settings
 from tests.api.conftest import OpenClient
 from tests.api.fakes import FakeCatalog, FakeTranslator, fake_parts
 

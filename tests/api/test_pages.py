@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from fastapi import FastAPI
 
-from service.api.pages import playground_router
+from dragoman.service.api.pages import playground_router
 from tests.api.conftest import OpenClient
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from service.api.keys import Key, digest, write_keys
+from dragoman.service.api.keys import Key, digest, write_keys
 from tests.api.conftest import open_http
 
 ASKED = {"text": "gato", "source": "pt", "target": "en"}

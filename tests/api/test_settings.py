@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from service.cgroup import available_cpus, cpu_quota, throttled_seconds
-from service.settings import SettingsError, describe, load_settings
+from dragoman.service.process.cgroup import available_cpus, cpu_quota, throttled_seconds
+from dragoman.service.settings import SettingsError, describe, load_settings
 
 
 def test_the_environment_sets_them(monkeypatch: pytest.MonkeyPatch) -> None:

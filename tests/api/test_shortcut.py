@@ -6,7 +6,7 @@ import pytest
 from fastapi.routing import APIRoute
 from starlette.types import Receive, Scope, Send
 
-from service.api import shortcut
+from dragoman.service.api import shortcut
 from tests.api.conftest import OpenClient
 
 BODIES = [

@@ -6,8 +6,8 @@ from collections.abc import AsyncGenerator
 import pytest
 from starlette.types import Message
 
-from service.api.sse import Event, EventStream
-from service.errors import ClientLeft
+from dragoman.service.api.sse import Event, EventStream
+from dragoman.service.errors import ClientLeft
 
 
 async def stays() -> Message:

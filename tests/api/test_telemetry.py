@@ -2,9 +2,9 @@
 
 import pytest
 
-from service.app import create_app
-from service.settings import Settings
-from service.telemetry import Tracing
+from dragoman.service.app import create_app
+from dragoman.service.settings import Settings
+from dragoman.service.telemetry.tracing import Tracing
 from tests.api.conftest import OpenClient
 from tests.api.fakes import FakeTranslator, fake_parts
 

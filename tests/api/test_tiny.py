@@ -16,9 +16,9 @@ import httpx
 import pytest
 from typer.testing import CliRunner
 
-from service.assembly import build_parts
-from service.bundles.manifest import Bundle, read_golden
-from service.cli import cli
+from dragoman.service.assembly import build_parts
+from dragoman.service.bundles.manifest import Bundle, read_golden
+from dragoman.service.commands.main import cli
 from tests.api.conftest import OpenServer, open_http
 from tests.api.crowd import Question, ask_alone, ask_in_a_crowd
 from tests.bundles.fakes import sentences
@@ -63,7 +63,16 @@ def test_golden_sentences_come_out_over_http(open_server: OpenServer, tiny_bundl
 
 @asynccontextmanager
 async def dragoman_serve(bundles: Path, **variables: str) -> AsyncIterator[tuple[str, asyncio.subprocess.Process]]:
-    command = [sys.executable, "-m", "service.cli", "serve", "--port", "0", "--bundles", str(bundles)]
+    command = [
+        sys.executable,
+        "-m",
+        "dragoman.service.commands.main",
+        "serve",
+        "--port",
+        "0",
+        "--bundles",
+        str(bundles),
+    ]
     process = await asyncio.create_subprocess_exec(
         *command, env={**os.environ, **variables}, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
@@ -101,7 +110,16 @@ async def test_dragoman_serve_refuses_a_broken_bundle_in_a_sentence(bundles: Pat
     content = bytearray(weights.read_bytes())
     content[-1] ^= 1
     weights.write_bytes(content)
-    command = [sys.executable, "-m", "service.cli", "serve", "--port", "0", "--bundles", str(bundles)]
+    command = [
+        sys.executable,
+        "-m",
+        "dragoman.service.commands.main",
+        "serve",
+        "--port",
+        "0",
+        "--bundles",
+        str(bundles),
+    ]
     process = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     told, logged = await asyncio.wait_for(process.communicate(), 60)
     assert process.returncode not in (0, None)

@@ -26,8 +26,8 @@ from bench.models import Subject, output_columns
 from bench.offline import File, Offline
 from bench.overhead import Meter, TimedSession, Turns, row_of
 from bench.peers.peer import encode
-from model.saved import SavedModel
-from service.bundles.manifest import DECODER, ENCODER, Bundle
+from dragoman.model.saved import SavedModel
+from dragoman.service.bundles.manifest import DECODER, ENCODER, Bundle
 
 TEXTS = ["Bom dia!", "Até amanhã.", "O gato dorme.", "Obrigada."]
 

@@ -4,7 +4,7 @@ import itertools
 import random
 
 from bench.memory import ENCODE_TOKENS, MAX_BEAM, ROWS, Traffic, waves
-from service.bundles.manifest import Bundle
+from dragoman.service.bundles.manifest import Bundle
 
 
 def test_waves_are_of_every_length_and_every_width(tiny_bundle: Bundle) -> None:

@@ -16,10 +16,10 @@ from bench.peers.ours import Ours
 from bench.peers.peer import Ids, Peer, agreement, encode, fastest, in_batches, translate, work
 from bench.peers.torch_eager import TorchEager
 from bench.texts import long_ones, of_length, sentences
-from model.evaluate import greedy
-from model.saved import SavedModel, save_model
-from model.tokenizer import Tokenizer
-from service.bundles.manifest import Bundle, Limits, Pair
+from dragoman.model.evaluate import greedy
+from dragoman.model.saved import SavedModel, save_model
+from dragoman.model.tokenizer import Tokenizer
+from dragoman.service.bundles.manifest import Bundle, Limits, Pair
 from tests.conftest import tiny_config
 
 TOKENS = 20

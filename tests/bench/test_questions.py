@@ -4,8 +4,8 @@ import json
 
 from bench.harness import Profile
 from bench.questions import SEVERAL, questions, whole_sentences, wire
-from service.bundles.manifest import read_bundle
-from service.translation.tokenizer import load_tokenizer
+from dragoman.service.bundles.manifest import read_bundle
+from dragoman.service.translation.tokenizer import load_tokenizer
 
 TEXTS = [f"Frase {number}." for number in range(50)]
 

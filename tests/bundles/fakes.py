@@ -14,9 +14,8 @@ from pathlib import Path
 
 import numpy as np
 
-from model.tokenizer import NUM_PLACEHOLDERS, placeholder_tag
-from service.bundles.catalog import Catalog
-from service.bundles.manifest import (
+from dragoman.model.tokenizer import NUM_PLACEHOLDERS, placeholder_tag
+from dragoman.service.bundles.manifest import (
     DECODER,
     ENCODER,
     GOLDEN,
@@ -32,10 +31,11 @@ from service.bundles.manifest import (
     TokenizerFiles,
     record_file,
 )
-from service.engine.job import DecodingRules
-from service.engine.loop import Engine
-from service.engine.scheduler import EngineSettings
-from service.translation.tokenizer import SentencePieceTokenizer, Tokenizer, load_tokenizer
+from dragoman.service.catalog.catalog import Catalog
+from dragoman.service.engine.job import DecodingRules
+from dragoman.service.engine.loop import Engine
+from dragoman.service.engine.scheduler import EngineSettings
+from dragoman.service.translation.tokenizer import SentencePieceTokenizer, Tokenizer, load_tokenizer
 from tests.data.make_tokenizers import path_of
 from tests.engine.reverse_runner import EOS, FakeRunner, LogProbs
 

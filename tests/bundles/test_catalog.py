@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from service.bundles import catalog as catalog_module
-from service.bundles.catalog import NoRouteError
-from service.bundles.manifest import GOLDEN, MANIFEST, WEIGHTS
-from service.engine.job import FinishReason, Job
+from dragoman.service.bundles.manifest import GOLDEN, MANIFEST, WEIGHTS
+from dragoman.service.catalog import catalog as catalog_module
+from dragoman.service.catalog.catalog import NoRouteError
+from dragoman.service.engine.job import FinishReason, Job
 from tests.bundles.fakes import CatalogEvents, FakeEngines, open_catalog, tokenizer, write_bundle
 
 
@@ -26,7 +26,7 @@ def events() -> CatalogEvents:
 
 def rewrite_golden(path: Path, change: Callable[[dict[str, list[float]]], None]) -> None:
     """Change a golden sentence, and the manifest's hash with it."""
-    from service.bundles.manifest import record_file
+    from dragoman.service.bundles.manifest import record_file
 
     golden = json.loads((path / GOLDEN).read_text())
     change(golden)

@@ -7,7 +7,7 @@ pass here and fail there.
 import csv
 from pathlib import Path
 
-from model.tokenizer import train_tokenizer
+from dragoman.model.tokenizer import train_tokenizer
 
 DATA = Path(__file__).parent
 SIZES = (480, 900)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from service.settings import describe
+from dragoman.service.settings import describe
 
 ROOT = Path(__file__).parents[2]
 DOCKERFILE = (ROOT / "Dockerfile").read_text("utf-8")

@@ -10,8 +10,8 @@ import yaml
 from deploy.demo.queries import rules
 from deploy.grafana.panels import TARGET_TOKENS_PER_REPLICA
 from deploy.prometheus import render as prometheus_rules
-from service.app import create_app
-from service.settings import Settings, describe, load_settings
+from dragoman.service.app import create_app
+from dragoman.service.settings import Settings, describe, load_settings
 from tests.api.fakes import FakeTranslator, fake_parts
 from tests.deploy.manifests import (
     KUBERNETES,

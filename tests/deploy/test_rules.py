@@ -11,7 +11,7 @@ import yaml
 
 from deploy.demo.queries import alert_queries, panel_queries, rules
 from deploy.prometheus.render import HERE, RULES
-from service.metrics import Metrics
+from dragoman.service.telemetry.metrics import Metrics
 
 README = HERE.parent / "README.md"
 TESTS = HERE / "rules.test.yaml"

@@ -10,9 +10,9 @@ import pytest
 from deploy.demo.__main__ import demonstrate
 from deploy.demo.drawing import draw
 from deploy.demo.processes import any_bundles, missing_tools
-from service.api.keys import KeyRing, digest
-from service.bundles.catalog import ReloadReport
-from service.reload import Reloader
+from dragoman.service.api.keys import KeyRing, digest
+from dragoman.service.catalog.catalog import ReloadReport
+from dragoman.service.process.reload import Reloader
 
 LOAD_SECONDS, RATE = 8.0, 10.0
 

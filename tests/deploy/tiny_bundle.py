@@ -7,8 +7,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from model.saved import SavedModel
-from model.tokenizer import Tokenizer
+from dragoman.model.saved import SavedModel
+from dragoman.model.tokenizer import Tokenizer
 from tests.conftest import SENTENCES, export_tiny, random_network, tiny_config
 from tests.data.make_tokenizers import path_of
 

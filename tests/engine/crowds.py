@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
-from service.engine.job import DecodingResult, Job
-from service.engine.loop import Engine
+from dragoman.service.engine.job import DecodingResult, Job
+from dragoman.service.engine.loop import Engine
 
 Arrival = tuple[Job, int]  # and the turn at which it comes
 

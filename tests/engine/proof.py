@@ -18,13 +18,13 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from service.bundles.manifest import Bundle, read_bundle
-from service.engine.job import DecodingOptions, DecodingRules, Job
-from service.engine.loop import Engine
-from service.engine.runner import OrtRunner
-from service.engine.seams import SilentObserver
-from service.engine.sessions import OrtSessions
-from service.translation.tokenizer import load_tokenizer
+from dragoman.service.bundles.manifest import Bundle, read_bundle
+from dragoman.service.engine.job import DecodingOptions, DecodingRules, Job
+from dragoman.service.engine.loop import Engine
+from dragoman.service.engine.runner import OrtRunner
+from dragoman.service.engine.seams import SilentObserver
+from dragoman.service.engine.sessions import OrtSessions
+from dragoman.service.translation.tokenizer import load_tokenizer
 from tests.engine.crowds import answer, play
 
 BEAM = 4

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from service.engine.job import DecodingOptions, DecodingRules, FinishReason
+from dragoman.service.engine.job import DecodingOptions, DecodingRules, FinishReason
 from tests.engine.reverse_runner import LogProbs, best
 
 MAX_PERIOD, MIN_TURNS, MIN_TOKENS, LOOK_EVERY = 8, 4, 24, 8

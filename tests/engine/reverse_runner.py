@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from service.engine.seams import stride_by_steps
-from service.engine.search import Candidates, Stretch
+from dragoman.service.engine.seams import stride_by_steps
+from dragoman.service.engine.search import Candidates, Stretch
 
 BOS, EOS = 2, 3
 EMPTY_ROW: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())

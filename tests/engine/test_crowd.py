@@ -9,9 +9,9 @@ from unittest.mock import patch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.engine.job import DecodingOptions, DecodingRules, FinishReason, Job
-from service.engine.loop import Engine
-from service.engine.scheduler import EngineSettings, Scheduler
+from dragoman.service.engine.job import DecodingOptions, DecodingRules, FinishReason, Job
+from dragoman.service.engine.loop import Engine
+from dragoman.service.engine.scheduler import EngineSettings, Scheduler
 from tests.clock import Clock
 from tests.engine.reference_search import translate
 from tests.engine.reverse_runner import EOS, FakeRunner, dream, reversal, stutter

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from service.engine.job import (
+from dragoman.service.engine.job import (
     DecodingOptions,
     DecodingResult,
     DecodingRules,
@@ -20,11 +20,11 @@ from service.engine.job import (
     JobRejected,
     QueueFull,
 )
-from service.engine.loop import Engine
-from service.engine.promise import Promise
-from service.engine.scheduler import EngineSettings
-from service.engine.seams import SilentObserver
-from service.engine.search import Candidates
+from dragoman.service.engine.loop import Engine
+from dragoman.service.engine.promise import Promise
+from dragoman.service.engine.scheduler import EngineSettings
+from dragoman.service.engine.seams import SilentObserver
+from dragoman.service.engine.search import Candidates
 from tests.clock import Clock
 from tests.engine.reverse_runner import EOS, FakeRunner, dream_runner, reversal, reverse_runner
 

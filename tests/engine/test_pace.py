@@ -2,7 +2,7 @@
 
 import pytest
 
-from service.engine.pace import DrainRate, StepTimes
+from dragoman.service.engine.pace import DrainRate, StepTimes
 
 
 def test_step_times_learn_the_fixed_part_and_the_part_of_each_row() -> None:

@@ -9,8 +9,8 @@ from contextlib import suppress
 
 import pytest
 
-from service.engine.promise import Promise
-from service.translation.arrival import arrival
+from dragoman.service.engine.promise import Promise
+from dragoman.service.translation.arrival import arrival
 
 PATIENCE = 30.0
 

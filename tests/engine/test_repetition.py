@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.engine import repetition
-from service.engine.job import DecodingOptions, DecodingRules, FinishReason, Job
-from service.engine.loop import Engine
+from dragoman.service.engine import repetition
+from dragoman.service.engine.job import DecodingOptions, DecodingRules, FinishReason, Job
+from dragoman.service.engine.loop import Engine
 from tests.engine import reference_search
 from tests.engine.reverse_runner import EOS, FakeRunner, LogProbs
 

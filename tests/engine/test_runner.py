@@ -12,14 +12,14 @@ import psutil
 import pytest
 from onnx import helper
 
-from export.decoding import GraphDecoder
-from model.evaluate import beam, greedy
-from model.saved import SavedModel
-from service.bundles.manifest import LEAP, Bundle, BundleError, Precision
-from service.engine.job import DecodingOptions, DecodingRules, Job
-from service.engine.loop import Engine
-from service.engine.runner import OrtRunner
-from service.engine.sessions import OrtSessions, choose_device
+from dragoman.export.decoding import GraphDecoder
+from dragoman.model.evaluate import beam, greedy
+from dragoman.model.saved import SavedModel
+from dragoman.service.bundles.manifest import LEAP, Bundle, BundleError, Precision
+from dragoman.service.engine.job import DecodingOptions, DecodingRules, Job
+from dragoman.service.engine.loop import Engine
+from dragoman.service.engine.runner import OrtRunner
+from dragoman.service.engine.sessions import OrtSessions, choose_device
 
 BOS, EOS, NEVER = 2, 3, -1
 EMPTY = np.zeros(0, np.int64)

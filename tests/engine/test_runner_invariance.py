@@ -12,12 +12,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from export.builder import MICROSOFT, GraphBuilder, WeightFile
-from service.bundles.manifest import Bundle
-from service.engine.job import DecodingOptions, DecodingResult, DecodingRules, Job
-from service.engine.loop import Engine
-from service.engine.runner import OrtRunner
-from service.engine.sessions import OrtSessions
+from dragoman.export.builder import MICROSOFT, GraphBuilder, WeightFile
+from dragoman.service.bundles.manifest import Bundle
+from dragoman.service.engine.job import DecodingOptions, DecodingResult, DecodingRules, Job
+from dragoman.service.engine.loop import Engine
+from dragoman.service.engine.runner import OrtRunner
+from dragoman.service.engine.sessions import OrtSessions
 from tests.engine.crowds import answer, play
 from tests.export.test_graphs import inlined
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.engine.job import DecodingOptions, Job, QueueFull
-from service.engine.scheduler import EngineSettings, Scheduler, Turn, like_lengths
+from dragoman.service.engine.job import DecodingOptions, Job, QueueFull
+from dragoman.service.engine.scheduler import EngineSettings, Scheduler, Turn, like_lengths
 
 
 def job(length: int = 10, request: object = None, beam_size: int = 1, deadline_at: float | None = None) -> Job:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from service.engine.job import DecodingOptions, DecodingRules, FinishReason, Job
-from service.engine.search import Advance, Candidates, Outcome, Search
+from dragoman.service.engine.job import DecodingOptions, DecodingRules, FinishReason, Job
+from dragoman.service.engine.search import Advance, Candidates, Outcome, Search
 from tests.engine.reverse_runner import BOS, EOS
 
 RULES = DecodingRules(max_new_tokens=20)

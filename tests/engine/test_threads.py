@@ -10,10 +10,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from service.engine.job import DecodingOptions, DecodingRules, EngineStopped, FinishReason, Job, QueueFull
-from service.engine.loop import Engine
-from service.engine.scheduler import EngineSettings
-from service.translation.arrival import arrival
+from dragoman.service.engine.job import DecodingOptions, DecodingRules, EngineStopped, FinishReason, Job, QueueFull
+from dragoman.service.engine.loop import Engine
+from dragoman.service.engine.scheduler import EngineSettings
+from dragoman.service.translation.arrival import arrival
 from tests.engine.reference_search import translate
 from tests.engine.reverse_runner import EOS, FakeRunner, dream, reverse_runner
 

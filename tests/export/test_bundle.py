@@ -10,13 +10,13 @@ import onnxruntime as ort
 import pytest
 from rich.console import Console
 
-from export.bundle import ExportError, Request, _Export, export, main, parse, read_sentences
-from export.decoding import GraphDecoder
-from export.verify import VerificationError
-from model.corpus import read_pairs
-from model.saved import SavedModel, save_model
-from model.tokenizer import target_tag
-from service.bundles.manifest import Bundle, Limits, Precision, read_bundle, read_golden
+from dragoman.export.bundle import ExportError, Request, _Export, export, main, parse, read_sentences
+from dragoman.export.decoding import GraphDecoder
+from dragoman.export.verify import VerificationError
+from dragoman.model.corpus import read_pairs
+from dragoman.model.saved import SavedModel, save_model
+from dragoman.model.tokenizer import target_tag
+from dragoman.service.bundles.manifest import Bundle, Limits, Precision, read_bundle, read_golden
 from tests.conftest import export_tiny
 
 

@@ -7,17 +7,17 @@ import onnx
 import onnxruntime as ort
 import pytest
 
-from export.builder import GraphBuilder, WeightFile
-from export.calibrate import observe
-from export.decoding import GraphDecoder
-from export.graphs import Graphs, _best_tokens, build_graphs
-from export.network import network_arrays
-from export.operators import FloatOperators, Int8Operators, Operators
-from export.quantize import quantize
-from model.evaluate import beam, greedy
-from model.tokenizer import EOS_ID
-from model.transformer import Transformer
-from service.bundles.manifest import Limits
+from dragoman.export.builder import GraphBuilder, WeightFile
+from dragoman.export.calibrate import observe
+from dragoman.export.decoding import GraphDecoder
+from dragoman.export.graphs import Graphs, _best_tokens, build_graphs
+from dragoman.export.network import network_arrays
+from dragoman.export.operators import FloatOperators, Int8Operators, Operators
+from dragoman.export.quantize import quantize
+from dragoman.model.evaluate import beam, greedy
+from dragoman.model.tokenizer import EOS_ID
+from dragoman.model.transformer import Transformer
+from dragoman.service.bundles.manifest import Limits
 from tests.conftest import random_network, tiny_config
 
 LIMITS = Limits(max_source_tokens=24, max_new_tokens=20)

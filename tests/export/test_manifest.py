@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from service.bundles.manifest import (
+from dragoman.service.bundles.manifest import (
     Architecture,
     Bundle,
     BundleError,

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from export.calibrate import observe
-from export.network import network_arrays
-from export.operators import Int8Operators
-from export.quantize import best_scale, choose_activation, equalize, quantize, quantize_weight
-from model.tokenizer import EOS_ID
-from service.bundles.manifest import Limits
+from dragoman.export.calibrate import observe
+from dragoman.export.network import network_arrays
+from dragoman.export.operators import Int8Operators
+from dragoman.export.quantize import best_scale, choose_activation, equalize, quantize, quantize_weight
+from dragoman.model.tokenizer import EOS_ID
+from dragoman.service.bundles.manifest import Limits
 from tests.conftest import random_network, tiny_config
 
 SOURCES = [[5, 9, 30, EOS_ID], [7, EOS_ID], [11, 12, 13, 14, 15, 16, EOS_ID]]

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from export.decoding import GraphDecoder, Trace
-from export.verify import (
+from dragoman.export.decoding import GraphDecoder, Trace
+from dragoman.export.verify import (
     ParallelText,
     Translator,
     VerificationError,
@@ -17,10 +17,10 @@ from export.verify import (
     verify_parity,
     verify_quality,
 )
-from model.evaluate import greedy
-from model.saved import SavedModel
-from model.tokenizer import EOS_ID
-from service.bundles.manifest import Bundle, Precision
+from dragoman.model.evaluate import greedy
+from dragoman.model.saved import SavedModel
+from dragoman.model.tokenizer import EOS_ID
+from dragoman.service.bundles.manifest import Bundle, Precision
 from tests.conftest import random_network, tiny_config
 from tests.export.test_graphs import write_graphs
 

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import numpy as np
 
-from export.vocabulary import output_ids
-from model.saved import SavedModel
-from model.tokenizer import EOS_ID, UNK_ID, Tokenizer
-from service.bundles.manifest import read_golden
-from service.engine.runner import OrtRunner
-from service.engine.sessions import OrtSessions
+from dragoman.export.vocabulary import output_ids
+from dragoman.model.saved import SavedModel
+from dragoman.model.tokenizer import EOS_ID, UNK_ID, Tokenizer
+from dragoman.service.bundles.manifest import read_golden
+from dragoman.service.engine.runner import OrtRunner
+from dragoman.service.engine.sessions import OrtSessions
 from tests.conftest import export_tiny
 
 TARGETS = ["Good morning!", "See you tomorrow."]

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from model.tokenizer import Tokenizer
+from dragoman.model.tokenizer import Tokenizer
 from tests.data.make_tokenizers import path_of
 
 SENTENCES = Path(__file__).parents[1] / "data" / "sentences.tsv"

@@ -9,7 +9,9 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize("command", ["model.commands:train", "model.commands:evaluate", "export.command:main"])
+@pytest.mark.parametrize(
+    "command", ["dragoman.model.commands:train", "dragoman.model.commands:evaluate", "dragoman.export.command:main"]
+)
 def test_a_command_without_torch_says_what_to_install(command: str) -> None:
     """A server is installed without it, and brings the command all the same."""
     module, _, name = command.partition(":")

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from model.batches import Batches, directions
-from model.corpus import CorpusSpec, Side, read_pairs
-from model.placeholders import Chunks, with_placeholders
-from model.shards import Corpus, ShardOptions, TokenLists, encode_pairs, encoded_corpus, filter_pairs
-from model.text import CorpusError
-from model.tokenizer import BOS_ID, EOS_ID, PAD_ID, Tokenizer
+from dragoman.model.batches import Batches, directions
+from dragoman.model.corpus import CorpusSpec, Side, read_pairs
+from dragoman.model.placeholders import Chunks, with_placeholders
+from dragoman.model.shards import Corpus, ShardOptions, TokenLists, encode_pairs, encoded_corpus, filter_pairs
+from dragoman.model.text import CorpusError
+from dragoman.model.tokenizer import BOS_ID, EOS_ID, PAD_ID, Tokenizer
 
 
 def write(path: Path, data: str | bytes) -> Path:

@@ -13,9 +13,9 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from typer.testing import CliRunner
 
-from model import evaluate as evaluation
-from model.config import TransformerConfig
-from model.evaluate import (
+from dragoman.model import evaluate as evaluation
+from dragoman.model.config import TransformerConfig
+from dragoman.model.evaluate import (
     HeldOutText,
     beam,
     find_pair,
@@ -26,9 +26,9 @@ from model.evaluate import (
     score,
     score_by_length,
 )
-from model.saved import SavedModel, load_model, save_model
-from model.tokenizer import BOS_ID, EOS_ID, Tokenizer
-from model.transformer import Transformer
+from dragoman.model.saved import SavedModel, load_model, save_model
+from dragoman.model.tokenizer import BOS_ID, EOS_ID, Tokenizer
+from dragoman.model.transformer import Transformer
 
 
 @pytest.fixture(scope="module")
@@ -256,8 +256,8 @@ def test_a_forgotten_reference_is_asked_for(tmp_path: Path, saved_path: Path, ap
 
 
 def test_evaluate_runs_as_a_module() -> None:
-    """As `python -m model.train` does; without a word it would pass for a model that was scored."""
-    command = [sys.executable, "-m", "model.evaluate", "--help"]
+    """As `python -m dragoman.model.train` does; without a word it would pass for a model that was scored."""
+    command = [sys.executable, "-m", "dragoman.model.evaluate", "--help"]
     result = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True, timeout=120)
     assert result.returncode == 0
     assert "Score a trained model" in result.stdout

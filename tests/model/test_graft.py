@@ -5,11 +5,11 @@ import dataclasses
 import pytest
 import torch
 
-from model.config import TransformerConfig
-from model.graft import graft
-from model.saved import SavedModel, SavedModelError
-from model.tokenizer import Tokenizer, train_tokenizer
-from model.transformer import Transformer
+from dragoman.model.config import TransformerConfig
+from dragoman.model.graft import graft
+from dragoman.model.saved import SavedModel, SavedModelError
+from dragoman.model.tokenizer import Tokenizer, train_tokenizer
+from dragoman.model.transformer import Transformer
 from tests.model.test_transformer import SMALL
 
 

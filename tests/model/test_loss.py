@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from model.loss import smoothed_cross_entropy
+from dragoman.model.loss import smoothed_cross_entropy
 
 
 def inputs(scale: float = 1.0) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:

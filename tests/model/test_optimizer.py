@@ -5,10 +5,10 @@ import copy
 import pytest
 import torch
 
-from model.config import TrainConfig, TransformerConfig
-from model.optimizer import Muon, make_optimizers, orthogonalize, square_parts
-from model.transformer import Transformer
-from model.workers import Workers
+from dragoman.model.config import TrainConfig, TransformerConfig
+from dragoman.model.optimizer import Muon, make_optimizers, orthogonalize, square_parts
+from dragoman.model.transformer import Transformer
+from dragoman.model.workers import Workers
 
 MUON = TrainConfig(optimizer="muon")
 

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from model import train
-from model.recipe import Recipe
-from model.train import TrainConfig
+from dragoman.model import train
+from dragoman.model.recipe import Recipe
+from dragoman.model.train import TrainConfig
 
 
 @pytest.fixture

@@ -6,15 +6,15 @@ import numpy as np
 import torch
 from rich.console import Console
 
-from model.batches import Batches, Direction
-from model.config import TrainConfig, TransformerConfig
-from model.evaluate import beam, greedy
-from model.saved import SavedModel
-from model.shards import Corpus, TokenLists
-from model.tokenizer import EOS_ID, Tokenizer
-from model.trainer import Trainer
-from model.transformer import Transformer
-from model.workers import Workers
+from dragoman.model.batches import Batches, Direction
+from dragoman.model.config import TrainConfig, TransformerConfig
+from dragoman.model.evaluate import beam, greedy
+from dragoman.model.saved import SavedModel
+from dragoman.model.shards import Corpus, TokenLists
+from dragoman.model.tokenizer import EOS_ID, Tokenizer
+from dragoman.model.trainer import Trainer
+from dragoman.model.transformer import Transformer
+from dragoman.model.workers import Workers
 
 FIRST_LETTER, NUM_LETTERS = 4, 12
 

@@ -13,7 +13,7 @@ What the slides made up, and what the formulas really give (so that nobody hunts
 import pytest
 import torch
 
-from model.transformer import attend, attention_weights, causal_mask, sinusoids
+from dragoman.model.transformer import attend, attention_weights, causal_mask, sinusoids
 
 Q = torch.tensor([[1.3, 0.8], [0.7, 3.5], [1.9, 0.1]])
 K = torch.tensor([[0.6, 2.4], [0.8, 1.7], [2.5, 0.3]])

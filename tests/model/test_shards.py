@@ -12,13 +12,13 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from model import shards
-from model.batches import Batches, batch_ends, directions
-from model.corpus import CorpusSpec, pairs_of
-from model.filters import count_words, reason_to_drop
-from model.shards import Corpus, Shard, ShardOptions, encode_pairs, shard_of, write_missing, write_shard
-from model.text import CorpusError
-from model.tokenizer import Tokenizer
+from dragoman.model import shards
+from dragoman.model.batches import Batches, batch_ends, directions
+from dragoman.model.corpus import CorpusSpec, pairs_of
+from dragoman.model.filters import count_words, reason_to_drop
+from dragoman.model.shards import Corpus, Shard, ShardOptions, encode_pairs, shard_of, write_missing, write_shard
+from dragoman.model.text import CorpusError
+from dragoman.model.tokenizer import Tokenizer
 
 LANGUAGES = ("pt", "en")
 OPTIONS = ShardOptions(0.1, 1)
@@ -207,7 +207,7 @@ def test_an_epoch_in_windows_shows_every_pair_once(
     sentence_pairs: list, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Only a window is sorted at a time, so its edges must neither lose nor repeat anything."""
-    monkeypatch.setattr("model.batches.WINDOW_PAIRS", 64)
+    monkeypatch.setattr("dragoman.model.batches.WINDOW_PAIRS", 64)
     spec = CorpusSpec.parse("a.tsv")
     corpus = shards.encoded_corpus(encode_pairs(sentence_pairs, spec, tokenizer, OPTIONS), spec)
     ways = directions([("pt", "en"), ("en", "pt")], LANGUAGES, tokenizer)

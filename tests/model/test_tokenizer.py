@@ -9,9 +9,9 @@ import sentencepiece
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from model.recipe import read_tokenizer
-from model.text import CorpusError
-from model.tokenizer import (
+from dragoman.model.recipe import read_tokenizer
+from dragoman.model.text import CorpusError
+from dragoman.model.tokenizer import (
     BOS_ID,
     EOS_ID,
     MACHINE_TAG,

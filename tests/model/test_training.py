@@ -18,16 +18,16 @@ import pytest
 import torch
 from rich.console import Console
 
-from model.batches import Batch
-from model.checkpoint import Progress, average, drop_lost, facts_so_far, forget_others, keep_best
-from model.config import TrainConfig
-from model.recipe import Recipe
-from model.saved import SavedModelError, load_model, save_model, write_atomically
-from model.text import CorpusError
-from model.tokenizer import train_tokenizer
-from model.train import build_trainer
-from model.trainer import Trainer, TrainingError, learning_rate
-from model.workers import Workers
+from dragoman.model.batches import Batch
+from dragoman.model.checkpoint import Progress, average, drop_lost, facts_so_far, forget_others, keep_best
+from dragoman.model.config import TrainConfig
+from dragoman.model.recipe import Recipe
+from dragoman.model.saved import SavedModelError, load_model, save_model, write_atomically
+from dragoman.model.text import CorpusError
+from dragoman.model.tokenizer import train_tokenizer
+from dragoman.model.train import build_trainer
+from dragoman.model.trainer import Trainer, TrainingError, learning_rate
+from dragoman.model.workers import Workers
 from tests.data.make_tokenizers import path_of
 
 QUICK = {"batch_tokens": 500, "accumulate": 2, "warmup_steps": 4, "validate_every": 1000, "scored_sentences": 4}
@@ -50,7 +50,7 @@ def command(folder: Path, files: tuple[Path, Path], *more: str) -> list[str]:
         "--scored-sentences",
         "2",
     ]
-    return ["-m", "model.train", str(folder), *options, *sizes, *more]
+    return ["-m", "dragoman.model.train", str(folder), *options, *sizes, *more]
 
 
 ONES = (torch.ones(1, 3, dtype=torch.int64), torch.ones(1, 2, dtype=torch.int64))
@@ -293,7 +293,7 @@ def test_what_goes_wrong_with_bleu_costs_no_update(
 ) -> None:
     """The checkpoint came after it: a run that failed there failed again at the same place, for ever."""
     trainer = make_trainer(tmp_path, corpus_files, max_steps=1, scored_sentences=1)
-    monkeypatch.setattr("model.trainer.evaluate", kill)
+    monkeypatch.setattr("dragoman.model.trainer.evaluate", kill)
     with pytest.raises(Killed):
         trainer.run()
     again = make_trainer(tmp_path, corpus_files, max_steps=1)

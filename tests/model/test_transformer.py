@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from model.config import TransformerConfig, preset
-from model.tokenizer import PAD_ID
-from model.transformer import DecoderLayer, EncoderLayer, Transformer, causal_mask
+from dragoman.model.config import TransformerConfig, preset
+from dragoman.model.tokenizer import PAD_ID
+from dragoman.model.transformer import DecoderLayer, EncoderLayer, Transformer, causal_mask
 
 SMALL = {"vocab_size": 50, "d_model": 32, "d_ff": 64, "num_heads": 4, "encoder_layers": 2, "decoder_layers": 2}
 

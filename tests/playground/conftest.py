@@ -16,10 +16,10 @@ from urllib.parse import urlsplit
 import pytest
 from playwright.sync_api import sync_playwright
 
-from service.app import create_app
-from service.assembly import build_parts
-from service.bundles.manifest import Bundle
-from service.settings import Settings
+from dragoman.service.app import create_app
+from dragoman.service.assembly import build_parts
+from dragoman.service.bundles.manifest import Bundle
+from dragoman.service.settings import Settings
 from tests.api.conftest import RunningServer
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")

@@ -12,12 +12,12 @@ import httpx
 import numpy as np
 import pytest
 
-from service.app import create_app
-from service.assembly import build_parts
-from service.bundles.manifest import Bundle, Precision
-from service.engine.explainer import Explainer
-from service.engine.job import DecodingOptions, DecodingRules
-from service.settings import Settings
+from dragoman.service.app import create_app
+from dragoman.service.assembly import build_parts
+from dragoman.service.bundles.manifest import Bundle, Precision
+from dragoman.service.engine.explainer import Explainer
+from dragoman.service.engine.job import DecodingOptions, DecodingRules
+from dragoman.service.settings import Settings
 from tests.api.rooms import Runners, write_bundles
 from tests.bundles.fakes import sentences
 from tests.engine.reverse_runner import EOS, FakeRunner, dream

@@ -10,15 +10,15 @@ import pytest
 import torch
 from onnx import numpy_helper
 
-from export.builder import WeightFile
-from export.explain import explain_graph
-from export.graphs import build_graphs, decoder_graph, encoder_graph
-from export.network import network_arrays
-from export.operators import FloatOperators
-from model.saved import SavedModel
-from model.tokenizer import BOS_ID, EOS_ID
-from model.transformer import Transformer, attention_weights, causal_mask
-from service.bundles.manifest import EXPLAIN, WEIGHTS, Bundle, Limits, Precision
+from dragoman.export.builder import WeightFile
+from dragoman.export.explain import explain_graph
+from dragoman.export.graphs import build_graphs, decoder_graph, encoder_graph
+from dragoman.export.network import network_arrays
+from dragoman.export.operators import FloatOperators
+from dragoman.model.saved import SavedModel
+from dragoman.model.tokenizer import BOS_ID, EOS_ID
+from dragoman.model.transformer import Transformer, attention_weights, causal_mask
+from dragoman.service.bundles.manifest import EXPLAIN, WEIGHTS, Bundle, Limits, Precision
 from tests.conftest import random_network, tiny_config
 
 LIMITS = Limits(max_source_tokens=48, max_new_tokens=40)

@@ -4,7 +4,7 @@ import asyncio
 import threading
 from typing import Any
 
-from service.translation.contract import (
+from dragoman.service.translation.contract import (
     DoneEvent,
     StreamEvent,
     TokenEvent,
@@ -12,7 +12,7 @@ from service.translation.contract import (
     TranslationOptions,
     TranslationResult,
 )
-from service.translation.translator import Translator
+from dragoman.service.translation.translator import Translator
 from tests.bundles.fakes import FakeEngines, tokenizer
 from tests.clock import Clock
 

@@ -8,8 +8,8 @@ import argparse
 import random
 import sys
 
-from service.translation.placeholders import find_spans
-from service.translation.segments import split
+from dragoman.service.translation.placeholders import find_spans
+from dragoman.service.translation.segments import split
 from tests.translation.generated import random_text
 
 

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from service.bundles.catalog import Catalog
-from service.translation.cache import SegmentCache
-from service.translation.contract import TranslationLimits
-from service.translation.language import Detector
-from service.translation.tokenizer import Tokenizer
-from service.translation.translator import Translator
+from dragoman.service.catalog.catalog import Catalog
+from dragoman.service.translation.cache import SegmentCache
+from dragoman.service.translation.contract import TranslationLimits
+from dragoman.service.translation.language import Detector
+from dragoman.service.translation.tokenizer import Tokenizer
+from dragoman.service.translation.translator import Translator
 from tests.bundles.fakes import FakeEngines, open_catalog
 from tests.clock import Clock
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from service.translation.contract import Segment, SegmentWarning, Translation, TranslationOptions
-from service.translation.translator import Translator
+from dragoman.service.translation.contract import Segment, SegmentWarning, Translation, TranslationOptions
+from dragoman.service.translation.translator import Translator
 
 NUM_CASES = 500
 WRITTEN = Path(__file__).parents[1] / "data" / "placeholders.tsv"

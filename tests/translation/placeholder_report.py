@@ -18,10 +18,10 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from service.assembly import EMBEDDED, build_parts
-from service.metrics import Metrics
-from service.settings import Settings
-from service.translation.contract import Segment
+from dragoman.service.assembly import EMBEDDED, build_parts
+from dragoman.service.settings import Settings
+from dragoman.service.telemetry.metrics import Metrics
+from dragoman.service.translation.contract import Segment
 from tests.translation.placeholder_cases import Case, Verdict, measure, placeholder_cases, seen, written_cases
 
 COLUMNS: dict[Verdict, str] = {

@@ -12,11 +12,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.engine.job import DecodingOptions, DecodingResult, DecodingRules, FinishReason, Hypothesis, Job, QueueFull
-from service.engine.loop import Engine
-from service.engine.promise import Promise
-from service.engine.scheduler import EngineSettings
-from service.translation.cache import LookupResult, Order, ResultStore, SegmentCache, SegmentKey, Ticket
+from dragoman.service.engine.job import (
+    DecodingOptions,
+    DecodingResult,
+    DecodingRules,
+    FinishReason,
+    Hypothesis,
+    Job,
+    QueueFull,
+)
+from dragoman.service.engine.loop import Engine
+from dragoman.service.engine.promise import Promise
+from dragoman.service.engine.scheduler import EngineSettings
+from dragoman.service.translation.cache import LookupResult, Order, ResultStore, SegmentCache, SegmentKey, Ticket
 from tests.clock import Clock
 from tests.engine.reverse_runner import EOS, FakeRunner, reverse_runner
 

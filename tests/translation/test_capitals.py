@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from service.translation.capitals import is_shouted, shouted, spoken
-from service.translation.patterns import Span, SpanKind
+from dragoman.service.translation.capitals import is_shouted, shouted, spoken
+from dragoman.service.translation.patterns import Span, SpanKind
 from tests.bundles.fakes import write_bundle
 from tests.translation.asking import translate
 from tests.translation.conftest import OpenTranslator

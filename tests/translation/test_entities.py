@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.translation.entities import read_entities
-from service.translation.placeholders import find_spans
-from service.translation.segments import SourceSegment, SplitText
+from dragoman.service.translation.entities import read_entities
+from dragoman.service.translation.placeholders import find_spans
+from dragoman.service.translation.segments import SourceSegment, SplitText
 from tests.bundles.fakes import write_bundle
 from tests.translation.asking import events_of, streamed_text, translate
 from tests.translation.conftest import OpenTranslator

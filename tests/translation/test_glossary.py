@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.errors import TooLarge
-from service.translation.checks import check_request
-from service.translation.contract import TranslationLimits, TranslationOptions
-from service.translation.glossary import Glossary
-from service.translation.patterns import SpanKind
-from service.translation.placeholders import find_spans
+from dragoman.service.errors import TooLarge
+from dragoman.service.translation.checks import check_request
+from dragoman.service.translation.contract import TranslationLimits, TranslationOptions
+from dragoman.service.translation.glossary import Glossary
+from dragoman.service.translation.patterns import SpanKind
+from dragoman.service.translation.placeholders import find_spans
 
 TERMS = {
     "gato": "cat",

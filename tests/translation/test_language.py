@@ -2,7 +2,7 @@
 
 import pytest
 
-from service.translation.language import Detector
+from dragoman.service.translation.language import Detector
 
 
 @pytest.fixture(scope="module")

@@ -5,9 +5,9 @@ import unicodedata
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.translation.normalization import clean, composed
-from service.translation.patterns import SpanKind
-from service.translation.placeholders import chunks_of, find_spans, plain_text
+from dragoman.service.translation.normalization import clean, composed
+from dragoman.service.translation.patterns import SpanKind
+from dragoman.service.translation.placeholders import chunks_of, find_spans, plain_text
 from tests.bundles.fakes import tokenizer
 
 MARKS = st.sampled_from("aeq \u0301\u0327\u0308\u0344\u0f73é\u200d—😀")

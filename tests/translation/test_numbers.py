@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.translation.numbers import changed_numbers, number_spans
-from service.translation.placeholders import find_spans
+from dragoman.service.translation.numbers import changed_numbers, number_spans
+from dragoman.service.translation.placeholders import find_spans
 
 
 def written(text: str, source: str, target: str) -> list[str]:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from service.translation.glossary import Glossary
-from service.translation.placeholders import find_spans
-from service.translation.translator import Translator
+from dragoman.service.translation.glossary import Glossary
+from dragoman.service.translation.placeholders import find_spans
+from dragoman.service.translation.translator import Translator
 from tests.bundles.fakes import write_bundle
 from tests.translation.placeholder_cases import NUM_CASES, measure, placeholder_cases, written_cases
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.translation.glossary import Glossary
-from service.translation.patterns import _PROSE, PATTERNS, SpanKind, without_overlaps
-from service.translation.placeholders import (
+from dragoman.service.translation.glossary import Glossary
+from dragoman.service.translation.patterns import _PROSE, PATTERNS, SpanKind, without_overlaps
+from dragoman.service.translation.placeholders import (
     Part,
     all_kept,
     chunks_of,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.translation.plan import _edges
+from dragoman.service.translation.plan import _edges
 
 
 @pytest.mark.parametrize(

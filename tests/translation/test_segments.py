@@ -6,10 +6,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from service.translation import segments
-from service.translation.patterns import Span, SpanKind
-from service.translation.placeholders import find_spans
-from service.translation.segments import SplitText, split
+from dragoman.service.translation import segments
+from dragoman.service.translation.patterns import Span, SpanKind
+from dragoman.service.translation.placeholders import find_spans
+from dragoman.service.translation.segments import SplitText, split
 from tests.translation.generated import texts
 
 

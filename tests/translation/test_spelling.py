@@ -8,19 +8,19 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from service.assembly import EMBEDDED
-from service.bundles.catalog import Hop, Served
-from service.bundles.manifest import Pair, read_bundle
-from service.cli_translate import open_catalog
-from service.translation.cache import SegmentCache
-from service.translation.capitals import is_shouted
-from service.translation.contract import TranslationLimits
-from service.translation.glossary import NO_GLOSSARY, Glossary
-from service.translation.language import Detector
-from service.translation.plan import Planner, Unit
-from service.translation.spelling import as_written_today
-from service.translation.tokenizer import MarianTokenizer, Tokenizer, load_tokenizer
-from service.translation.translator import Translator
+from dragoman.service.assembly import EMBEDDED
+from dragoman.service.bundles.manifest import Pair, read_bundle
+from dragoman.service.catalog.catalog import Hop, Served
+from dragoman.service.commands.translate import open_catalog
+from dragoman.service.translation.cache import SegmentCache
+from dragoman.service.translation.capitals import is_shouted
+from dragoman.service.translation.contract import TranslationLimits
+from dragoman.service.translation.glossary import NO_GLOSSARY, Glossary
+from dragoman.service.translation.language import Detector
+from dragoman.service.translation.plan import Planner, Unit
+from dragoman.service.translation.spelling import as_written_today
+from dragoman.service.translation.tokenizer import MarianTokenizer, Tokenizer, load_tokenizer
+from dragoman.service.translation.translator import Translator
 from tests.bundles.fakes import sentences, tokenizer, write_bundle
 from tests.clock import Clock
 from tests.translation.asking import events_of, streamed_text, translate

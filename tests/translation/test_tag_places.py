@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.assembly import Parts, build_parts
-from service.metrics import Metrics
-from service.settings import Settings
-from service.translation.contract import TranslationOptions
-from service.translation.patterns import pattern_spans, without_overlaps
-from service.translation.placeholders import Chunk, chunks_of, plain_text
-from service.translation.tag_places import Reach, is_tag, place_tags, tags_in_order, without_tags
+from dragoman.service.assembly import Parts, build_parts
+from dragoman.service.settings import Settings
+from dragoman.service.telemetry.metrics import Metrics
+from dragoman.service.translation.contract import TranslationOptions
+from dragoman.service.translation.patterns import pattern_spans, without_overlaps
+from dragoman.service.translation.placeholders import Chunk, chunks_of, plain_text
+from dragoman.service.translation.tag_places import Reach, is_tag, place_tags, tags_in_order, without_tags
 
 
 def chunked(text: str) -> tuple[Chunk, ...]:

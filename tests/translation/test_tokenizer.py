@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from model.tokenizer import Tokenizer as TrainingTokenizer
-from service.bundles.manifest import BundleError
-from service.translation.normalization import clean
-from service.translation.tokenizer import WORD_MARK, MarianTokenizer, load_tokenizer
+from dragoman.model.tokenizer import Tokenizer as TrainingTokenizer
+from dragoman.service.bundles.manifest import BundleError
+from dragoman.service.translation.normalization import clean
+from dragoman.service.translation.tokenizer import WORD_MARK, MarianTokenizer, load_tokenizer
 from tests.bundles.fakes import VOCAB_SIZE, sentences, tokenizer, tokenizer_model, write_bundle
 
 

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from service import errors
-from service.engine.job import FinishReason
-from service.engine.scheduler import EngineSettings
-from service.translation.contract import SegmentWarning
+from dragoman.service import errors
+from dragoman.service.engine.job import FinishReason
+from dragoman.service.engine.scheduler import EngineSettings
+from dragoman.service.translation.contract import SegmentWarning
 from tests.bundles.fakes import FakeEngines, write_bundle
 from tests.clock import Clock
 from tests.translation.asking import Hold, events_of, pass_time_from_the_third_step, streamed_text, translate

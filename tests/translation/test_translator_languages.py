@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from service import errors
-from service.translation.contract import TranslationOptions
+from dragoman.service import errors
+from dragoman.service.translation.contract import TranslationOptions
 from tests.bundles.fakes import write_bundle
 from tests.translation.asking import reversed_text, translate
 from tests.translation.conftest import OpenTranslator

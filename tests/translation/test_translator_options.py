@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from service import errors
-from service.translation import decoding
-from service.translation.contract import SegmentWarning, TranslationLimits, TranslationOptions
-from service.translation.plan import SegmentPlan, Unit
+from dragoman.service import errors
+from dragoman.service.translation import decoding
+from dragoman.service.translation.contract import SegmentWarning, TranslationLimits, TranslationOptions
+from dragoman.service.translation.plan import SegmentPlan, Unit
 from tests.bundles.fakes import FakeEngines, tokenizer, write_bundle
 from tests.clock import Clock
 from tests.translation.asking import translate

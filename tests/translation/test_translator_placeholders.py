@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from service.engine.job import FinishReason
-from service.translation.contract import SegmentWarning
+from dragoman.service.engine.job import FinishReason
+from dragoman.service.translation.contract import SegmentWarning
 from tests.bundles.fakes import FakeEngines, write_bundle
 from tests.clock import Clock
 from tests.translation.asking import pass_time_from_the_third_step, translate

@@ -4,10 +4,10 @@ import asyncio
 import time
 from pathlib import Path
 
-from service.translation.cache import SegmentCache
-from service.translation.contract import TranslationLimits, TranslationOptions
-from service.translation.language import Detector
-from service.translation.translator import Translator
+from dragoman.service.translation.cache import SegmentCache
+from dragoman.service.translation.contract import TranslationLimits, TranslationOptions
+from dragoman.service.translation.language import Detector
+from dragoman.service.translation.translator import Translator
 from tests.bundles.fakes import FakeEngines, open_catalog, write_bundle
 from tests.translation.asking import reversed_text
 

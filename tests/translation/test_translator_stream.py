@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from service import errors
-from service.translation.contract import SegmentEvent, TokenEvent, TranslationLimits, TranslationOptions
+from dragoman.service import errors
+from dragoman.service.translation.contract import SegmentEvent, TokenEvent, TranslationLimits, TranslationOptions
 from tests.bundles.fakes import FakeEngines, write_bundle
 from tests.clock import Clock
 from tests.translation.asking import Hold, events_of, result_of, streamed_text, translate

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from service.engine.job import FinishReason
-from service.translation.contract import SegmentWarning, StreamEvent, Translation, TranslationOptions
-from service.translation.normalization import clean
-from service.translation.translator import Translator
+from dragoman.service.engine.job import FinishReason
+from dragoman.service.translation.contract import SegmentWarning, StreamEvent, Translation, TranslationOptions
+from dragoman.service.translation.normalization import clean
+from dragoman.service.translation.translator import Translator
 from tests.bundles.fakes import tokenizer, write_bundle
 from tests.translation.asking import events_of, reversed_text, streamed_text, translate
 from tests.translation.conftest import OpenTranslator

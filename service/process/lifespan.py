@@ -11,10 +11,10 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
 
-from service.api.context import Rooms
-from service.api.limits import Usage
-from service.assembly import ServingCatalog
-from service.reload import Reloader
+from dragoman.service.api.context import Rooms
+from dragoman.service.api.limits import Usage
+from dragoman.service.assembly import ServingCatalog
+from dragoman.service.process.reload import Reloader
 
 SAVE_USAGE_SECONDS = 5.0
 WARM_DETECTOR_SECONDS = 3.0  # after the start, which has enough to do

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
-from service.api.keys import KeyRing
-from service.bundles.catalog import ReloadReport
+from dragoman.service.api.keys import KeyRing
+from dragoman.service.catalog.catalog import ReloadReport
 
 log = logging.getLogger("dragoman.reload")
 

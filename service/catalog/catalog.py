@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
-from service.bundles.manifest import MANIFEST, Bundle, BundleError, Golden, Pair, read_bundle, read_golden
-from service.engine.job import DecodingOptions, DecodingResult, FinishReason, Job
-from service.engine.loop import Engine
+from dragoman.service.bundles.manifest import MANIFEST, Bundle, BundleError, Golden, Pair, read_bundle, read_golden
+from dragoman.service.engine.job import DecodingOptions, DecodingResult, FinishReason, Job
+from dragoman.service.engine.loop import Engine
 
 GOLDEN_TOLERANCE = 1e-3  # softmax and norms differ between CPU types
 GOLDEN_SECONDS = 60.0

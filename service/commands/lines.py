@@ -9,9 +9,9 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
-from service.engine.job import FinishReason
-from service.translation.contract import Segment, SegmentWarning, Translation
-from service.translation.variants import variants
+from dragoman.service.engine.job import FinishReason
+from dragoman.service.translation.contract import Segment, SegmentWarning, Translation
+from dragoman.service.translation.variants import variants
 
 Translate = Callable[[Sequence[str]], Awaitable[Sequence[Translation]]]
 

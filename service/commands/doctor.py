@@ -15,13 +15,13 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Literal
 
-from service.assembly import Parts, build_parts, bundle_roots, num_loops
-from service.bundles.catalog import directories_in
-from service.bundles.manifest import MANIFEST, Bundle, BundleError, read_bundle, read_golden
-from service.cgroup import cpu_quota, throttled_seconds
-from service.metrics import Metrics
-from service.settings import Settings
-from service.translation.contract import TranslationOptions
+from dragoman.service.assembly import Parts, build_parts, bundle_roots, num_loops
+from dragoman.service.bundles.manifest import MANIFEST, Bundle, BundleError, read_bundle, read_golden
+from dragoman.service.catalog.catalog import directories_in
+from dragoman.service.process.cgroup import cpu_quota, throttled_seconds
+from dragoman.service.settings import Settings
+from dragoman.service.telemetry.metrics import Metrics
+from dragoman.service.translation.contract import TranslationOptions
 
 Verdict = Literal["good", "warning", "bad"]
 CPU_FEATURES = ("avx2", "avx512f", "avx512_vnni", "avx_vnni", "amx_int8", "asimddp", "i8mm")

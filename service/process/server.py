@@ -22,9 +22,9 @@ from starlette.applications import Starlette
 from uvicorn._types import ASGI3Application, ASGIReceiveCallable, ASGISendCallable, Scope
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from service.api.body import HEADERS_TOO_LARGE
-from service.api.context import Lifecycle, Rooms
-from service.settings import Settings
+from dragoman.service.api.body import HEADERS_TOO_LARGE
+from dragoman.service.api.context import Lifecycle, Rooms
+from dragoman.service.settings import Settings
 
 _MOST_PIPELINED = 8  # requests of one connection that may wait behind the one in work, and be read
 

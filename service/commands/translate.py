@@ -17,15 +17,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from service.bundles.catalog import Catalog, Route, Served
-    from service.bundles.manifest import Bundle
-    from service.engine.explainer import Explainer
-    from service.engine.loop import Engine
-    from service.lines import LineFormat, LineReport
-    from service.translation.contract import Translation, TranslationOptions
-    from service.translation.tokenizer import Tokenizer
+    from dragoman.service.bundles.manifest import Bundle
+    from dragoman.service.catalog.catalog import Catalog, Route, Served
+    from dragoman.service.commands.lines import LineFormat, LineReport
+    from dragoman.service.engine.explainer import Explainer
+    from dragoman.service.engine.loop import Engine
+    from dragoman.service.translation.contract import Translation, TranslationOptions
+    from dragoman.service.translation.tokenizer import Tokenizer
 
-EMBEDDED = Path(__file__).parent / "embedded"
+EMBEDDED = Path(__file__).parents[1] / "embedded"
 MAX_BEAM = 64
 _WINDOW_LINES = 2048
 _READ_BYTES = 1 << 16
@@ -73,10 +73,10 @@ def translate(
     """Translate standard input to standard output: a line in, a line out, in order. Empty lines pass through."""
     _check_n_best(n_best, beam)
     _take_memory_as_needed()
-    from service.bundles.manifest import BundleError
-    from service.errors import DragomanError
-    from service.lines import LineFormat
-    from service.translation.contract import TranslationOptions
+    from dragoman.service.bundles.manifest import BundleError
+    from dragoman.service.commands.lines import LineFormat
+    from dragoman.service.errors import DragomanError
+    from dragoman.service.translation.contract import TranslationOptions
 
     options = TranslationOptions(
         beam_size=beam,
@@ -126,12 +126,12 @@ async def translate_descriptor(
     advance: Callable[[Sequence[str]], None] = lambda lines: None,
 ) -> "LineReport":
     """Translate the lines of a file descriptor; `advance` is told the lines of each chunk that is done."""
-    from service.lines import translate_lines
-    from service.translation.cache import SegmentCache
-    from service.translation.contract import TranslationLimits
-    from service.translation.explainers import Explainers
-    from service.translation.language import Detector
-    from service.translation.translator import Translator
+    from dragoman.service.commands.lines import translate_lines
+    from dragoman.service.translation.cache import SegmentCache
+    from dragoman.service.translation.contract import TranslationLimits
+    from dragoman.service.translation.explainers import Explainers
+    from dragoman.service.translation.language import Detector
+    from dragoman.service.translation.translator import Translator
 
     # Lines that are equal are decoded once, as on the server.
     cache = SegmentCache(_CACHE_BYTES, time.monotonic)
@@ -153,10 +153,10 @@ def open_catalog(
     bundle: Path | None, source: str, target: str, threads: int | None, beam_size: int | None = None
 ) -> "Iterator[Catalog[Tokenizer]]":
     """The bundles that this pair needs, loaded and proved; raises BundleError."""
-    from service.bundles.catalog import Catalog
-    from service.bundles.manifest import BundleError
-    from service.cgroup import available_cpus
-    from service.translation.tokenizer import load_tokenizer
+    from dragoman.service.bundles.manifest import BundleError
+    from dragoman.service.catalog.catalog import Catalog
+    from dragoman.service.process.cgroup import available_cpus
+    from dragoman.service.translation.tokenizer import load_tokenizer
 
     num_threads = threads or available_cpus()
     catalog = Catalog(
@@ -178,8 +178,8 @@ def open_catalog(
 
 
 def _check_pair(source: str, target: str, routes: "Sequence[Route]") -> None:
-    from service.bundles.manifest import BundleError
-    from service.translation.contract import AUTO
+    from dragoman.service.bundles.manifest import BundleError
+    from dragoman.service.translation.contract import AUTO
 
     if not any(source in (AUTO, route[0]) and target == route[1] for route in routes):
         known = ", ".join(f"--from {route[0]} --to {route[1]}" for route in routes)
@@ -188,7 +188,7 @@ def _check_pair(source: str, target: str, routes: "Sequence[Route]") -> None:
 
 def _embedded(source: str, target: str) -> list[Path]:
     """The embedded bundles that serve the pair by themselves, or else all: there may be a way through two of them."""
-    from service.bundles.manifest import MANIFEST, read_bundle
+    from dragoman.service.bundles.manifest import MANIFEST, read_bundle
 
     paths = sorted(path.parent for path in EMBEDDED.glob(f"*/{MANIFEST}"))
     pairs = {
@@ -199,12 +199,12 @@ def _embedded(source: str, target: str) -> list[Path]:
 
 
 def _open_engine(bundle: "Bundle", num_threads: int, beam_size: int | None) -> "Engine":
-    from service.engine.job import DecodingRules
-    from service.engine.loop import Engine
-    from service.engine.runner import OrtRunner
-    from service.engine.scheduler import EngineSettings
-    from service.engine.sessions import OrtSessions
-    from service.file_batch import batch_for
+    from dragoman.service.commands.file_batch import batch_for
+    from dragoman.service.engine.job import DecodingRules
+    from dragoman.service.engine.loop import Engine
+    from dragoman.service.engine.runner import OrtRunner
+    from dragoman.service.engine.scheduler import EngineSettings
+    from dragoman.service.engine.sessions import OrtSessions
 
     sessions = OrtSessions(bundle, threads=1)
     batch = batch_for(bundle, beam_size or bundle.rules.default_beam_size)
@@ -216,8 +216,8 @@ def _open_engine(bundle: "Bundle", num_threads: int, beam_size: int | None) -> "
 
 def _open_explainer(served: "Served[Tokenizer]") -> "Explainer":
     """For lines with tags, of which most files have none: graphs of its own, opened when one comes."""
-    from service.engine.explainer import explainer_of
-    from service.engine.sessions import OrtSessions
+    from dragoman.service.engine.explainer import explainer_of
+    from dragoman.service.engine.sessions import OrtSessions
 
     return explainer_of(OrtSessions(served.bundle, threads=1))
 

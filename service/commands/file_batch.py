@@ -1,13 +1,13 @@
 """How large the batch is that translates a file: more rows than a server's, because nobody waits for a step to end.
 
 Rows share the cost of a step, in the runtime and in Python; but their caches must stay near the processor, or attention
-waits for memory. `service.cli_translate` and the benchmarks ask here.
+waits for memory. `dragoman.service.commands.translate` and the benchmarks ask here.
 """
 
 import math
 from typing import NamedTuple
 
-from service.bundles.manifest import Bundle
+from dragoman.service.bundles.manifest import Bundle
 
 _GREEDY = 128, 1024  # rows, and source tokens of all of them: fewer rows where sentences are long
 _GREEDY_OF_LARGE = 64, math.inf  # its weights are read anew at every step, which few rows do not pay for

@@ -19,10 +19,10 @@ from prometheus_client.metrics import MetricWrapperBase
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
-from service import cgroup
-from service.engine.job import FinishReason
-from service.errors import error_types
-from service.tallies import Count, Histogram
+from dragoman.service.engine.job import FinishReason
+from dragoman.service.errors import error_types
+from dragoman.service.process import cgroup
+from dragoman.service.telemetry.tallies import Count, Histogram
 
 Api = Literal["native", "deepl", "libretranslate", "operations"]
 # ok: answered; invalid: the caller's mistake; refused: not now (429, 503, 504); failed: ours; cancelled: caller left

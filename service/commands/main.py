@@ -14,9 +14,9 @@ except KeyboardInterrupt:
     raise SystemExit(_INTERRUPTED) from None
 
 if TYPE_CHECKING:
-    from service.api.keys import Key
-    from service.settings import Settings
-    from service.telemetry import Tracing
+    from dragoman.service.api.keys import Key
+    from dragoman.service.settings import Settings
+    from dragoman.service.telemetry.tracing import Tracing
 
 cli = typer.Typer(name="dragoman", no_args_is_help=True, add_completion=False, help="A translation server.")
 keys_cli = typer.Typer(no_args_is_help=True, help="Add, list and remove API keys.")
@@ -46,7 +46,7 @@ def _root(
 def main() -> None:
     """The console script. `translate` lives in a file of its own."""
     try:
-        from service.cli_translate import translate
+        from dragoman.service.commands.translate import translate
 
         cli.command()(translate)
         cli()
@@ -61,17 +61,17 @@ def serve(
     bundles: Bundles = None,
 ) -> None:
     """Serve bundles over HTTP. All other settings are environment variables; the README lists them."""
-    from service import interpreter
+    from dragoman.service.process import interpreter
 
     with interpreter.serving():
         _serve(_settings(host=host, port=port, bundles=bundles))
 
 
 def _serve(settings: "Settings") -> None:
-    from service.api.keys import KeysError
-    from service.app import create_app
-    from service.logs import configure_logs
-    from service.server import make_server
+    from dragoman.service.api.keys import KeysError
+    from dragoman.service.app import create_app
+    from dragoman.service.process.server import make_server
+    from dragoman.service.telemetry.logs import configure_logs
 
     configure_logs(settings.log_level, settings.log_format)
     try:
@@ -83,7 +83,7 @@ def _serve(settings: "Settings") -> None:
 
 def _begin(settings: "Settings", sockets: Sequence[socket.socket]) -> None:
     """The bundles are loaded, and the server listens."""
-    from service import interpreter
+    from dragoman.service.process import interpreter
 
     interpreter.settle()
     _announce(settings, sockets)
@@ -93,7 +93,7 @@ def _announce(settings: "Settings", sockets: Sequence[socket.socket]) -> None:
     host, port = sockets[0].getsockname()[:2]
     shown = "localhost" if host in ("127.0.0.1", "0.0.0.0", "::", "::1") else f"[{host}]" if ":" in host else host
     url = f"http://{shown}:{port}"
-    from service.api.pages import has_playground
+    from dragoman.service.api.pages import has_playground
 
     lines = {
         "page": url + "/" if has_playground(settings) else None,
@@ -106,7 +106,7 @@ def _announce(settings: "Settings", sockets: Sequence[socket.socket]) -> None:
 def _tracing(settings: "Settings") -> "Tracing | None":
     if not settings.tracing:
         return None
-    from service.telemetry import open_tracing
+    from dragoman.service.telemetry.tracing import open_tracing
 
     return open_tracing()
 
@@ -117,8 +117,8 @@ def models(bundles: Bundles = None) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from service.bundles.manifest import BundleError, read_bundle
-    from service.doctor import find_bundles
+    from dragoman.service.bundles.manifest import BundleError, read_bundle
+    from dragoman.service.commands.doctor import find_bundles
 
     table = Table("name", "version", "precision", "pairs", "size", "path")
     broken = []
@@ -141,7 +141,7 @@ def doctor(bundles: Bundles = None) -> None:
     """Examine this machine, the installation and the bundles; exits with 1 when something is bad."""
     from rich.console import Console
 
-    from service.doctor import examine
+    from dragoman.service.commands.doctor import examine
 
     console, verdicts = Console(highlight=False), []
     marks = {"good": "[green]good   [/]", "warning": "[yellow]warning[/]", "bad": "[red]bad    [/]"}
@@ -159,7 +159,7 @@ def add_key(
     file: KeysFile = None,
 ) -> None:
     """Make a key, and print it once: only its hash is kept."""
-    from service.api.keys import NAME, Key, digest, new_key, write_keys
+    from dragoman.service.api.keys import NAME, Key, digest, new_key, write_keys
 
     path = _keys_file(file)
     keys = _read_keys(path) if path.exists() else ()
@@ -189,7 +189,7 @@ def list_keys(file: KeysFile = None) -> None:
 @keys_cli.command("remove")
 def remove_key(name: str, file: KeysFile = None) -> None:
     """Remove a key; a running server forgets it at once."""
-    from service.api.keys import write_keys
+    from dragoman.service.api.keys import write_keys
 
     path = _keys_file(file)
     keys = _read_keys(path)
@@ -206,7 +206,7 @@ def _keys_file(file: Path | None) -> Path:
 
 
 def _read_keys(path: Path) -> "tuple[Key, ...]":
-    from service.api.keys import KeysError, read_keys
+    from dragoman.service.api.keys import KeysError, read_keys
 
     try:
         return read_keys(path)
@@ -215,7 +215,7 @@ def _read_keys(path: Path) -> "tuple[Key, ...]":
 
 
 def _settings(**overrides: object) -> "Settings":
-    from service.settings import SettingsError, load_settings
+    from dragoman.service.settings import SettingsError, load_settings
 
     try:
         return load_settings(**overrides)

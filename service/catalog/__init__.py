@@ -1,0 +1,1 @@
+"""Which bundle serves which language pair: load, share, let go, reload."""

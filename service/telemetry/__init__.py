@@ -1,0 +1,1 @@
+"""What others can see of a server: metrics, log lines, traces."""
