@@ -35,7 +35,12 @@ class Progress:
 
 
 def save_state(
-    path: Path, saved: SavedModel, optimizer: Optimizers, progress: Progress, random_states: list[Tensor]
+    path: Path,
+    saved: SavedModel,
+    optimizer: Optimizers,
+    progress: Progress,
+    random_states: list[Tensor],
+    running_average: dict[str, Tensor],
 ) -> None:
     """`random_states` are those of all processes, in the order of their ranks."""
     state = {
@@ -46,6 +51,7 @@ def save_state(
         "config": saved.config.to_dict(),
         "task": task_of(saved),
         "training": saved.training,
+        "running_average": running_average,
     }
     write_atomically(path, lambda temporary: torch.save(state, temporary))
 
@@ -138,13 +144,3 @@ def drop_lost(folder: Path, progress: Progress) -> list[Path]:
     lost = [step for _, step in progress.best if not (folder / f"{step}.pt").exists()]
     progress.best = [(loss, step) for loss, step in progress.best if step not in lost]
     return [folder / f"{step}.pt" for step in lost]
-
-
-def average(folder: Path, progress: Progress) -> dict[str, Tensor]:
-    """The mean of the best weights, each tensor summed in float64."""
-    assert progress.best, "nothing was validated yet"
-    total: dict[str, Tensor] = {}
-    for _, step in progress.best:
-        for name, tensor in torch.load(folder / f"{step}.pt", weights_only=True).items():
-            total[name] = total.get(name, torch.zeros_like(tensor, dtype=torch.float64)) + tensor
-    return {name: (tensor / len(progress.best)).float() for name, tensor in total.items()}

@@ -77,13 +77,15 @@ class TrainConfig:
     decay_from: int = 0  # the rate stays at its peak up to this step; 0: it falls from the end of the warm-up on
     cooldown_steps: int = 0  # at the end of the run the rate falls linearly to zero over this many steps
     label_smoothing: float = 0.1
+    sampled_pieces: int = 0  # pieces drawn for the loss beside the targets themselves; 0: it is over all of them
     clip_norm: float = 1.0
     seed: int = 1
     validate_every: int = 500
     checkpoint_seconds: float = 240.0
     scored_sentences: int = 200  # of the validation text, translated for BLEU; 0: none
     patience: int = 20  # validations without a better loss before the run stops
-    average: int = 5  # best checkpoints that are kept, and averaged into the model
+    average: int = 5  # best checkpoints that are kept, and averaged as one candidate for the model
+    average_decay: float = 0.998  # of the running average of the weights, another candidate
     join_fraction: float = 0.1  # share of the pairs that are joined with others into longer ones
     placeholder_fraction: float = 0.05  # share of the pairs that carry placeholders
     max_tokens: int = 120  # pairs with more tokens on a side are dropped
@@ -101,9 +103,11 @@ class TrainConfig:
         ):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
+        if self.sampled_pieces < 0:
+            raise ValueError(f"sampled_pieces must be at least 0, which takes all, not {self.sampled_pieces}")
         if self.scored_sentences < 0:
             raise ValueError(f"scored_sentences must be at least 0, which skips BLEU, not {self.scored_sentences}")
-        for name in ("label_smoothing", "join_fraction", "placeholder_fraction"):
+        for name in ("label_smoothing", "join_fraction", "placeholder_fraction", "average_decay"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{name} must be in [0, 1), not {getattr(self, name)}")
 

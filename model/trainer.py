@@ -14,11 +14,11 @@ from pathlib import Path
 import torch
 from rich.console import Console
 
+from dragoman.model.averaging import RunningAverage, mean_of_best
 from dragoman.model.batches import Batch, Batches
 from dragoman.model.checkpoint import (
     STATE,
     Progress,
-    average,
     drop_lost,
     facts_so_far,
     forget_others,
@@ -30,7 +30,7 @@ from dragoman.model.checkpoint import (
 from dragoman.model.config import TrainConfig
 from dragoman.model.curve import Curve
 from dragoman.model.evaluate import evaluate
-from dragoman.model.loss import smoothed_cross_entropy
+from dragoman.model.loss import sampled_cross_entropy, smoothed_cross_entropy
 from dragoman.model.meter import Meter
 from dragoman.model.optimizer import make_optimizers
 from dragoman.model.saved import RESULT, SavedModel, save_model
@@ -55,10 +55,13 @@ def learning_rate(step: int, config: TrainConfig) -> float:
     return max(rate, 0.0)
 
 
-def summed_loss(network: Transformer, batch: Batch, label_smoothing: float) -> torch.Tensor:
+def summed_loss(network: Transformer, batch: Batch, label_smoothing: float, sampled_pieces: int = 0) -> torch.Tensor:
     hidden = network(batch.source, batch.target_in)  # [B, T, d]
     real = batch.target_out != PAD_ID  # no work on padding in the output layer
-    return smoothed_cross_entropy(hidden[real], network.embedding.weight, batch.target_out[real], label_smoothing)
+    weight, targets = network.embedding.weight, batch.target_out[real]
+    if sampled_pieces:
+        return sampled_cross_entropy(hidden[real], weight, targets, label_smoothing, sampled_pieces)
+    return smoothed_cross_entropy(hidden[real], weight, targets, label_smoothing)
 
 
 @dataclass
@@ -75,6 +78,7 @@ class Trainer:
     def __post_init__(self) -> None:
         self.network = self.saved.network
         self.optimizer = make_optimizers(self.network, self.config, self.workers)
+        self.running_average = RunningAverage(self.network.state_dict(), self.config.average_decay)
         self.progress = Progress()
         self.skipped_in_a_row = 0
         self.asked_to_stop = False  # from outside
@@ -89,6 +93,9 @@ class Trainer:
         self.network.load_state_dict(state["network"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.progress = Progress(**state["progress"])
+        averaged = state.get("running_average", state["network"])  # the first versions kept none
+        done = self.progress.step - self.progress.skipped
+        self.running_average.restore(averaged, done if "running_average" in state else 0)
         self.saved.training.update(facts_so_far(state.get("training", {}), self.saved.training, self.progress.step))
         torch.set_rng_state(random_state(state, self.workers.rank))
         lost = drop_lost(self.folder / "best", self.progress)
@@ -103,7 +110,8 @@ class Trainer:
 
     def _save(self, random_states: list[torch.Tensor]) -> None:
         if self.workers.is_first:
-            save_state(self.folder / STATE, self.saved, self.optimizer, self.progress, random_states)
+            averaged = self.running_average.weights
+            save_state(self.folder / STATE, self.saved, self.optimizer, self.progress, random_states, averaged)
         self.saved_at = time.monotonic()
 
     def _is_late(self) -> bool:
@@ -130,7 +138,7 @@ class Trainer:
         total, target_tokens, tokens = 0.0, 0, 0
         for batch in group:
             with torch.autocast(batch.source.device.type, torch.bfloat16, enabled=self.config.precision == "bf16"):
-                loss = summed_loss(self.network, batch, self.config.label_smoothing)
+                loss = summed_loss(self.network, batch, self.config.label_smoothing, self.config.sampled_pieces)
             loss.backward()
             total, target_tokens, tokens = (
                 total + float(loss.detach()),
@@ -150,6 +158,8 @@ class Trainer:
         if finite:
             self.optimizer.set_rate(learning_rate(self.progress.step, self.config))
             self.optimizer.step()
+            if self.workers.is_first:  # which alone validates and publishes
+                self.running_average.add(self.network.state_dict())
         self.optimizer.zero_grad()
         return total / target_tokens if finite else math.nan
 
@@ -175,17 +185,17 @@ class Trainer:
 
     def validate(self, curve: Curve, random_states: list[torch.Tensor]) -> None:
         """Only the first process looks; its verdict (`stale`) is shared by `run`."""
-        loss = self.validation_loss()
+        loss, averaged = self.validation_loss(), self.loss_of(self.running_average.weights)
         self.progress.stale = (
             0 if not self.progress.best or loss < self.progress.best[0][0] else self.progress.stale + 1
         )
         keep_best(self.folder / "best", self.network, self.progress, loss, self.config.average)
-        curve.add(step=self.progress.step, valid_loss=loss, seconds=self.progress.seconds)
+        curve.add(step=self.progress.step, valid_loss=loss, valid_loss_averaged=averaged, seconds=self.progress.seconds)
         self._save(random_states)  # before BLEU, which takes long: whatever happens then costs no update
         forget_others(self.folder / "best", self.progress)
         bleu = self._bleu(curve) if self.config.scored_sentences else ""
         curve.draw()
-        self.console.print(f"update {self.progress.step}: validation loss {loss:.4f}{bleu}")
+        self.console.print(f"update {self.progress.step}: validation loss {loss:.4f}, averaged {averaged:.4f}{bleu}")
 
     def _bleu(self, curve: Curve) -> str:
         pairs = self.valid_pairs[: self.config.scored_sentences]
@@ -193,18 +203,37 @@ class Trainer:
         curve.add(step=self.progress.step, valid_bleu=scored["bleu"])
         return f", BLEU {scored['bleu']} on {scored['sentences']}"
 
-    def publish(self) -> Path:
-        """The average of the best weights as a saved model."""
+    def loss_of(self, weights: dict[str, torch.Tensor]) -> float:
+        """The validation loss of other weights; the network's own come back."""
         live = {name: tensor.clone() for name, tensor in self.network.state_dict().items()}
-        self.network.load_state_dict(average(self.folder / "best", self.progress))
-        training = self.saved.training | {"updates": self.progress.step, "tokens": self.progress.tokens}
-        training |= {
-            "seconds": round(self.progress.seconds),
-            "averaged_updates": [step for _, step in self.progress.best],
-        }
-        path = self.folder / RESULT
-        save_model(path, replace(self.saved, training=training))
+        self.network.load_state_dict(weights)
+        loss = self.validation_loss()
         self.network.load_state_dict(live)
+        return loss
+
+    def publish(self) -> Path:
+        """The weights with the lowest validation loss as a saved model: an average is not always better."""
+        candidates = {
+            "the last update": self.network.state_dict(),
+            "the running average": self.running_average.weights,
+            f"the mean of updates {', '.join(str(step) for _, step in self.progress.best)}": mean_of_best(
+                self.folder / "best", self.progress
+            ),
+        }
+        losses = {name: self.loss_of(weights) for name, weights in candidates.items()}
+        best = min(losses, key=losses.__getitem__)
+        training = self.saved.training | {
+            "updates": self.progress.step,
+            "tokens": self.progress.tokens,
+            "seconds": round(self.progress.seconds),
+            "published": best,
+            "validation_losses": losses,
+        }
+        network = Transformer(self.network.config)
+        network.load_state_dict(candidates[best])
+        path = self.folder / RESULT
+        save_model(path, replace(self.saved, network=network, training=training))
+        self.console.print(f"published {best}: validation loss {losses[best]:.4f}", markup=False)
         return path
 
     def run(self) -> Path | None:

@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from dragoman.model.loss import smoothed_cross_entropy
+from dragoman.model.loss import sampled_cross_entropy, smoothed_cross_entropy
 
 
 def inputs(scale: float = 1.0) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -48,3 +48,25 @@ def test_nothing_is_lost_in_single_precision() -> None:
     exact = smoothed_cross_entropy(hidden, weight, targets, 0.1)
     single = smoothed_cross_entropy(hidden.float(), weight.float(), targets, 0.1)
     torch.testing.assert_close(single.double(), exact, rtol=1e-6, atol=0)
+
+
+def test_a_sampled_loss_is_right_on_average() -> None:
+    """Loss and gradients over a few pieces come near those over all, drawn often enough; with all it is the same."""
+    generator = torch.Generator().manual_seed(5)
+    hidden = torch.randn(6, 8, generator=generator).requires_grad_()
+    weight = (0.5 * torch.randn(200, 8, generator=generator)).requires_grad_()
+    targets = torch.tensor([3, 3, 150, 7, 90, 12])
+    exact = smoothed_cross_entropy(hidden, weight, targets, 0.0)
+    d_exact = torch.autograd.grad(exact, (hidden, weight))
+    torch.testing.assert_close(sampled_cross_entropy(hidden, weight, targets, 0.0, 195), exact)
+    torch.manual_seed(1)
+    losses, d_sums = [], [torch.zeros_like(hidden), torch.zeros_like(weight)]
+    for _ in range(400):
+        loss = sampled_cross_entropy(hidden, weight, targets, 0.0, 60)
+        losses.append(float(loss.detach()))
+        for total, one in zip(d_sums, torch.autograd.grad(loss, (hidden, weight)), strict=True):
+            total += one / 400
+    assert abs(sum(losses) / 400 - float(exact.detach())) < 0.01 * float(exact.detach())
+    assert max(losses) - min(losses) > 0.1
+    for mean, wanted in zip(d_sums, d_exact, strict=True):
+        torch.testing.assert_close(mean, wanted, rtol=0.1, atol=0.02)

@@ -18,8 +18,9 @@ import pytest
 import torch
 from rich.console import Console
 
+from dragoman.model.averaging import RunningAverage, mean_of_best
 from dragoman.model.batches import Batch
-from dragoman.model.checkpoint import Progress, average, drop_lost, facts_so_far, forget_others, keep_best
+from dragoman.model.checkpoint import Progress, drop_lost, facts_so_far, forget_others, keep_best
 from dragoman.model.config import TrainConfig
 from dragoman.model.recipe import Recipe
 from dragoman.model.saved import SavedModelError, load_model, save_model, write_atomically
@@ -255,7 +256,37 @@ def test_only_the_best_are_kept_and_averaged(tmp_path: Path) -> None:
         forget_others(tmp_path, progress)
     assert progress.best == [(1.0, 2), (2.0, 3)]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["2.pt", "3.pt"]
-    assert average(tmp_path, progress)["weight"].tolist() == [[2.5, 2.5], [2.5, 2.5]]
+    assert mean_of_best(tmp_path, progress)["weight"].tolist() == [[2.5, 2.5], [2.5, 2.5]]
+
+
+def test_a_running_average_follows_the_weights() -> None:
+    """Quickly at first, so that where it began is forgotten; then as slowly as it was told to."""
+    average = RunningAverage({"w": torch.tensor([100.0])}, decay=0.99)
+    for _ in range(2000):
+        average.add({"w": torch.tensor([1.0])})
+    assert abs(float(average.weights["w"]) - 1.0) < 1e-3
+    average.add({"w": torch.tensor([2.0])})
+    assert float(average.weights["w"]) == pytest.approx(1.01, abs=1e-4)
+
+
+@pytest.mark.parametrize("best", ["the last update", "the running average", "the mean of updates"])
+def test_what_validates_best_is_published(best: str, tmp_path: Path, corpus_files: tuple[Path, Path]) -> None:
+    """An average of weights that lie too far apart is worse than any of them: 21.3 BLEU where the last had 26.9."""
+    trainer = make_trainer(tmp_path, corpus_files, max_steps=2, validate_every=1, average=2, scored_sentences=0)
+    trainer.run()
+    good = {name: tensor.clone() for name, tensor in trainer.network.state_dict().items()}
+    bad = {name: torch.randn_like(tensor) for name, tensor in good.items()}
+    trainer.network.load_state_dict(good if best == "the last update" else bad)
+    trainer.running_average.restore(good if best == "the running average" else bad, 2)
+    for _, step in trainer.progress.best:
+        torch.save(good if best.startswith("the mean") else bad, tmp_path / "best" / f"{step}.pt")
+    saved = load_model(trainer.publish())
+    assert saved.training["published"].startswith(best)
+    assert len(saved.training["validation_losses"]) == 3
+    assert torch.equal(saved.network.embedding.weight, good["embedding.weight"])
+    assert torch.equal(
+        trainer.network.embedding.weight, (good if best == "the last update" else bad)["embedding.weight"]
+    )
 
 
 class Killed(BaseException):
