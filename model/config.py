@@ -1,6 +1,6 @@
 """What a network looks like and how it is trained: two frozen dataclasses, checked once, and the presets."""
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 NormPlacement = Literal["pre", "post"]
@@ -65,30 +65,35 @@ def preset(name: str, **changes: Any) -> TransformerConfig:
     return replace(PRESETS[name], **changes)
 
 
+def option(default: Any, text: str) -> Any:
+    """A field that `dragoman-train` offers as an option, with the help that it prints."""
+    return field(default=default, metadata={"help": text})
+
+
 @dataclass(frozen=True)
 class TrainConfig:
-    batch_tokens: int = 2500  # source + target tokens of one forward pass, padding included
-    accumulate: int = 2  # forward passes per update (of each process)
-    max_steps: int = 100_000
-    optimizer: OptimizerKind = "adam"
-    precision: Precision = "fp32"  # of products; weights, norms, attention and losses stay in fp32
-    peak_lr: float = 2e-3
-    warmup_steps: int = 1000
-    decay_from: int = 0  # the rate stays at its peak up to this step; 0: it falls from the end of the warm-up on
-    cooldown_steps: int = 0  # at the end of the run the rate falls linearly to zero over this many steps
+    batch_tokens: int = option(2500, "source and target tokens of one forward pass, padding included")
+    accumulate: int = option(2, "forward passes per update, of each process")
+    max_steps: int = option(100_000, "updates to make")
+    optimizer: OptimizerKind = option("adam", "adam, or muon for the matrices of the layers")  # noqa: RUF009
+    precision: Precision = option("fp32", "of products; bf16 for CPUs that have AVX512-BF16")  # noqa: RUF009
+    peak_lr: float = option(2e-3, "the highest learning rate")
+    warmup_steps: int = option(1000, "updates until the rate is at its peak")
+    decay_from: int = option(0, "the rate stays at its peak up to this update; 0: it falls after the warm-up")
+    cooldown_steps: int = option(0, "last updates of the run, over which the rate falls linearly to zero")
     label_smoothing: float = 0.1
-    sampled_pieces: int = 0  # pieces drawn for the loss beside the targets themselves; 0: it is over all of them
+    sampled_pieces: int = option(0, "pieces drawn for the loss beside the targets; 0: the loss is over all pieces")
     clip_norm: float = 1.0
-    seed: int = 1
-    validate_every: int = 500
-    checkpoint_seconds: float = 240.0
-    scored_sentences: int = 200  # of the validation text, translated for BLEU; 0: none
-    patience: int = 20  # validations without a better loss before the run stops
-    average: int = 5  # best checkpoints that are kept, and averaged as one candidate for the model
-    average_decay: float = 0.998  # of the running average of the weights, another candidate
-    join_fraction: float = 0.1  # share of the pairs that are joined with others into longer ones
-    placeholder_fraction: float = 0.05  # share of the pairs that carry placeholders
-    max_tokens: int = 120  # pairs with more tokens on a side are dropped
+    seed: int = option(1, "of everything random")
+    validate_every: int = option(500, "updates between two validations")
+    checkpoint_seconds: float = option(240.0, "between two checkpoints: what a crash may cost")
+    scored_sentences: int = option(200, "of --valid, translated for BLEU at every validation; 0: none")
+    patience: int = option(20, "validations without a better loss before the run stops")
+    average: int = option(5, "best checkpoints that are kept, and averaged as one candidate for the model")
+    average_decay: float = option(0.998, "of the running average of the weights, another candidate")
+    join_fraction: float = option(0.1, "share of the pairs that are joined with others into longer ones")
+    placeholder_fraction: float = option(0.05, "share of the pairs that carry placeholders")
+    max_tokens: int = option(120, "pairs with more tokens on a side are left out")
 
     def __post_init__(self) -> None:
         for name in (

@@ -7,9 +7,11 @@ A run folder that holds a checkpoint is resumed.
 """
 
 import ctypes
+import inspect
 import signal
 import sys
 import tomllib
+from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any
@@ -19,7 +21,7 @@ import typer
 from rich.console import Console
 
 from dragoman.model.batches import Batches, directions
-from dragoman.model.config import PRESETS, OptimizerKind, Precision, TrainConfig
+from dragoman.model.config import PRESETS, TrainConfig
 from dragoman.model.corpus import CorpusSpec
 from dragoman.model.dataset import Dataset, open_dataset, read_dataset
 from dragoman.model.recipe import (
@@ -114,6 +116,25 @@ def stop_politely(trainer: Trainer) -> None:
             signal.signal(number, ask)
 
 
+def with_training_options(command: Callable[..., None]) -> Callable[..., None]:
+    """The options of `TrainConfig`, which are declared there and only there."""
+    signature = inspect.signature(command)
+    options = [
+        inspect.Parameter(
+            field.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=field.default,
+            annotation=Annotated[field.type, typer.Option(help=field.metadata["help"])],
+        )
+        for field in fields(TrainConfig)
+        if field.metadata
+    ]
+    own = [p for p in signature.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
+    command.__signature__ = signature.replace(parameters=[*own, *options])  # type: ignore[attr-defined]
+    command.__annotations__ |= {option.name: option.annotation for option in options}
+    return command
+
+
 def read_recipe(context: typer.Context, path: Path | None) -> Path | None:
     """The options of a file are the defaults of this run. Before all others: they may be required."""
     if path is None:
@@ -136,6 +157,7 @@ def read_recipe(context: typer.Context, path: Path | None) -> Path | None:
     return path
 
 
+@with_training_options
 def run(
     folder: Annotated[Path, typer.Argument(help="the run: checkpoints, curve and model are kept here")],
     corpus: Annotated[
@@ -161,32 +183,11 @@ def run(
     ] = None,
     shards: Annotated[Path | None, typer.Option(help="tokenized text, for several runs; without: in the run")] = None,
     dropout: Annotated[float | None, typer.Option(help="instead of the preset's, or the initial weights'")] = None,
-    batch_tokens: Annotated[int, typer.Option(help="tokens of one forward pass")] = TrainConfig.batch_tokens,
-    accumulate: Annotated[int, typer.Option(help="forward passes per update")] = TrainConfig.accumulate,
-    max_steps: Annotated[int, typer.Option(help="updates to make")] = TrainConfig.max_steps,
-    peak_lr: Annotated[float, typer.Option(help="the highest learning rate")] = TrainConfig.peak_lr,
-    warmup_steps: Annotated[int, typer.Option(help="updates until the rate is at its peak")] = TrainConfig.warmup_steps,
-    decay_from: Annotated[
-        int, typer.Option(help="step up to which the rate stays at its peak")
-    ] = TrainConfig.decay_from,
-    optimizer: Annotated[OptimizerKind, typer.Option(help="adam, or muon for matrices")] = TrainConfig.optimizer,
-    precision: Annotated[Precision, typer.Option(help="bf16 for CPUs that have it")] = TrainConfig.precision,
-    cooldown_steps: Annotated[int, typer.Option(help="of the rate's fall to zero")] = TrainConfig.cooldown_steps,
-    sampled_pieces: Annotated[int, typer.Option(help="drawn for the loss; 0: all")] = TrainConfig.sampled_pieces,
-    validate_every: Annotated[int, typer.Option(help="in updates")] = TrainConfig.validate_every,
-    patience: Annotated[int, typer.Option(help="validations without a better loss")] = TrainConfig.patience,
-    average: Annotated[int, typer.Option(help="best checkpoints averaged into the model")] = TrainConfig.average,
-    average_decay: Annotated[float, typer.Option(help="of the running average")] = TrainConfig.average_decay,
-    scored_sentences: Annotated[int, typer.Option(help="of --valid, for BLEU; 0: none")] = TrainConfig.scored_sentences,
-    join_fraction: Annotated[float, typer.Option(help="of pairs joined into longer ones")] = TrainConfig.join_fraction,
-    placeholder_fraction: Annotated[float, typer.Option(help="of pairs")] = TrainConfig.placeholder_fraction,
-    max_tokens: Annotated[int, typer.Option(help="longer pairs are dropped")] = TrainConfig.max_tokens,
-    checkpoint_seconds: Annotated[float, typer.Option(help="what a crash may cost")] = TrainConfig.checkpoint_seconds,
-    seed: Annotated[int, typer.Option()] = TrainConfig.seed,
     threads: Annotated[int, typer.Option(min=1, help="threads of this process")] = 1,
+    **training: Any,
 ) -> None:
     """Train a Transformer on parallel text. Started again with the same folder, it resumes."""
-    given = locals()  # the options, without spelling each of them twice more
+    given = locals() | training
     console = Console(stderr=True, soft_wrap=True)
     torch.set_num_threads(threads)
     keep_freed_memory()
