@@ -116,8 +116,8 @@ class Batches:
         items: list[Item] = []
         for part, (c, d) in enumerate(self._parts):
             pairs = window.pairs[window.parts == part]
-            # Placeholders are numbered within one sentence: two sentences with the same numbers must not be joined.
-            joinable = ~self.corpora[c].has_placeholders[pairs]
+            # Variants stay alone: placeholders are numbered within one sentence, and quotes would meet in the middle.
+            joinable = ~self.corpora[c].is_variant[pairs]
             joinable[int(len(pairs) * self.join_fraction) :] = False
             items += [(c, d, (pair,)) for pair in pairs[~joinable].tolist()]
             items += [(c, d, group) for group in self._join(self.corpora[c], pairs[joinable], rng)]

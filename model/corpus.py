@@ -1,7 +1,8 @@
 """Parallel text: where its two sides lie, and its pairs, one at a time.
 
 A corpus is two line-aligned sides (`a.pt,a.en`) or one TSV, with optional modifiers after semicolons:
-`machine-pt.tsv;machine=pt;weight=0.5` (which side was made by a machine; how often a pair is seen per epoch).
+`machine-pt.tsv;machine=pt;weight=0.5` (which side was made by a machine; how often a pair is seen per epoch;
+`into=en;vary=0.2` teaches one direction, and shows a fifth of its pairs again as careless people write them).
 A side may be one column of a table: `teacher.pt,real.tsv#2`. Files may be packed (`.gz`, `.zst`).
 The columns of a TSV are in the order of the languages, or its first line names them, as the exporter wants it.
 """
@@ -53,26 +54,29 @@ class CorpusSpec:
     weight: float = 1.0
     machine: str | None = None  # the language that a machine wrote
     into: str | None = None  # learned into this language only; None: in every direction of the run
+    vary: float = 0.0  # share of the pairs that are shown again as careless people write them
 
     @staticmethod
     def parse(text: str) -> "CorpusSpec":
         files, *modifiers = text.split(";")
-        weight, named = 1.0, dict[str, str]()
+        numbers, named = dict[str, float](), dict[str, str]()
         for modifier in modifiers:
             key, _, value = modifier.partition("=")
-            if key == "weight":
-                weight = parse_weight(value, text)
+            if key in ("weight", "vary"):
+                numbers[key] = parse_number(key, value, text)
             elif key in ("machine", "into"):
                 named[key] = value
             else:
                 raise CorpusError(
                     f"unknown modifier {modifier!r} in corpus {text!r}; "
-                    "use weight=NUMBER, machine=LANGUAGE or into=LANGUAGE"
+                    "use weight=NUMBER, vary=NUMBER, machine=LANGUAGE or into=LANGUAGE"
                 )
         sides = tuple(Side.parse(name) for name in files.split(","))
         if len(sides) > 2 or (len(sides) == 1 and not is_table(sides[0])):
             raise CorpusError(f"corpus {text!r} must be two files with a comma between, or one .tsv")
-        return CorpusSpec(sides, weight, **named)
+        if "vary" in numbers and "into" not in named:
+            raise CorpusError(f"corpus {text!r} varies its sources: say which side that is with into=LANGUAGE")
+        return CorpusSpec(sides, **numbers, **named)  # type: ignore[arg-type]
 
     @property
     def name(self) -> str:
@@ -83,14 +87,14 @@ def is_table(side: Side) -> bool:
     return side.column is None and unpacked_suffix(side.path) == ".tsv"
 
 
-def parse_weight(value: str, text: str) -> float:
+def parse_number(key: str, value: str, text: str) -> float:
     try:
-        weight = float(value)
+        number = float(value)
     except ValueError:
-        raise CorpusError(f"the weight {value!r} of corpus {text!r} is not a number") from None
-    if not 0 < weight < math.inf:  # nor is NaN
-        raise CorpusError(f"the weight {value} of corpus {text!r} must be above 0 and finite")
-    return weight
+        raise CorpusError(f"the {key} {value!r} of corpus {text!r} is not a number") from None
+    if not 0 < number < math.inf:  # nor is NaN
+        raise CorpusError(f"the {key} {value} of corpus {text!r} must be above 0 and finite")
+    return number
 
 
 def pairs_of(spec: CorpusSpec, languages: Sequence[str] = ()) -> Iterator[Pair]:

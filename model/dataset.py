@@ -63,7 +63,7 @@ def measured(spec: CorpusSpec, corpus: Corpus, dropped: Counter[str], num_pairs:
     reasons = ", ".join(f"{count} {reason}" for reason, count in dropped.most_common())
     if not num_pairs:
         raise CorpusError(f"no pair of {spec.name} is left after filtering ({reasons})")
-    kept = int(np.count_nonzero(corpus.fits(max_tokens) & ~corpus.has_placeholders))
+    kept = int(np.count_nonzero(corpus.fits(max_tokens) & ~corpus.is_variant))
     if not kept:
         raise CorpusError(
             f"all pairs of {spec.name} have more than {max_tokens} tokens on a side: "

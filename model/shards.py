@@ -24,8 +24,9 @@ import numpy as np
 
 from dragoman.model.corpus import CorpusSpec, pairs_of
 from dragoman.model.filters import Pair, reason_to_drop
-from dragoman.model.placeholders import with_placeholders
+from dragoman.model.placeholders import Chunks, with_placeholders
 from dragoman.model.tokenizer import Tokenizer, normalize
+from dragoman.model.variants import vary
 
 BLOCK_PAIRS = 20_000
 FORMAT = 1  # of the files below, and of what the filters drop: another number makes every shard anew
@@ -58,11 +59,11 @@ class TokenLists:
 
 @dataclass(frozen=True)
 class Corpus:
-    """Tokenized pairs: plain ones, and some again with placeholders in them."""
+    """Tokenized pairs: plain ones, and some again with placeholders in them or as careless people write them."""
 
     first: TokenLists
     second: TokenLists
-    has_placeholders: np.ndarray  # [pairs], bool
+    is_variant: np.ndarray  # [pairs], bool
     weight: float
     machine: str | None
     into: str | None = None
@@ -76,6 +77,7 @@ class Corpus:
 class ShardOptions:
     placeholder_fraction: float
     seed: int
+    languages: tuple[str, ...] = ()  # of the two sides
 
 
 @dataclass(frozen=True)
@@ -84,7 +86,7 @@ class Encoded:
 
     first: TokenLists
     second: TokenLists
-    has_placeholders: np.ndarray  # [pairs], bool
+    is_variant: np.ndarray  # [pairs], bool
     keys: np.ndarray  # [pairs], uint64: equal for equal pairs
     dropped: Counter[str]
 
@@ -98,13 +100,26 @@ def encode_pairs(
     sides = [tokenizer.encode_batch([pair[side] for pair in kept]) for side in (0, 1)]
     keys = [pair_key(pair) for pair in kept]
     for pair, key in zip(kept, keys[:], strict=True):
-        if rng.random() < options.placeholder_fraction:
-            chunks = with_placeholders((normalize(pair[0]), normalize(pair[1])), rng)
+        for number, chunks in variants_of((normalize(pair[0]), normalize(pair[1])), spec, options, rng):
             for side, text in zip(sides, chunks, strict=True):
                 side.append(tokenizer.encode_chunks(text))
-            keys.append(key ^ 1)  # beside its plain twin, and dropped together with a repeated one
+            keys.append(key + number)  # beside the plain pair, and dropped together with a repeated one
     flags = np.arange(len(keys)) >= len(kept)
     return Encoded(TokenLists.of(sides[0]), TokenLists.of(sides[1]), flags, np.array(keys, np.uint64), dropped)
+
+
+def variants_of(
+    pair: Pair, spec: CorpusSpec, options: ShardOptions, rng: random.Random
+) -> Iterator[tuple[int, tuple[Chunks, Chunks]]]:
+    """What a pair is shown as besides itself, each with a number of its own."""
+    if rng.random() < options.placeholder_fraction:
+        yield 1, with_placeholders(pair, rng)
+    if rng.random() < spec.vary:
+        swapped = spec.into == options.languages[0]  # the source is the second side
+        varied = vary(*reversed(pair), rng) if swapped else vary(*pair, rng)
+        if varied is not None:
+            first, second = reversed(varied) if swapped else varied
+            yield 2, ([first], [second])
 
 
 def filter_pairs(pairs: Iterable[Pair], machine_made: bool = False) -> tuple[list[Pair], Counter[str]]:
@@ -123,7 +138,7 @@ def filter_pairs(pairs: Iterable[Pair], machine_made: bool = False) -> tuple[lis
 def pair_key(pair: Pair) -> int:
     """64 bits: two of ten million pairs share them by chance once in 400,000 corpora."""
     digest = hashlib.blake2b("\t".join(pair).encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "little") & ~1
+    return int.from_bytes(digest, "little") & ~3  # room for the numbers of variants
 
 
 def first_of_each(keys: np.ndarray) -> np.ndarray:
@@ -135,7 +150,7 @@ def first_of_each(keys: np.ndarray) -> np.ndarray:
 
 def encoded_corpus(encoded: Encoded, spec: CorpusSpec) -> Corpus:
     """A small corpus in memory, repetitions and all."""
-    return Corpus(encoded.first, encoded.second, encoded.has_placeholders, spec.weight, spec.machine, spec.into)
+    return Corpus(encoded.first, encoded.second, encoded.is_variant, spec.weight, spec.machine, spec.into)
 
 
 @dataclass(frozen=True)
@@ -172,6 +187,8 @@ def shard_of(
         files.append([str(side.path.resolve()), side.column, stat and stat.st_size, stat and stat.st_mtime_ns])
     tokens = hashlib.sha256(tokenizer.model).hexdigest()
     seen = [FORMAT, files, spec.machine, list(languages), tokens, options.placeholder_fraction, options.seed]
+    if spec.vary:
+        seen += [spec.into, spec.vary]
     key = hashlib.sha256(json.dumps(seen).encode()).hexdigest()[:16]
     return Shard(parent / f"{spec.sides[0].path.name}-{key}", spec)
 
@@ -197,7 +214,7 @@ def save_block(path: Path, encoded: Encoded) -> None:
             first_lengths=encoded.first.lengths(),
             second=encoded.second.flat,
             second_lengths=encoded.second.lengths(),
-            placeholders=encoded.has_placeholders,
+            placeholders=encoded.is_variant,
             keys=encoded.keys,
             dropped=np.array(json.dumps(encoded.dropped)),
         )

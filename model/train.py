@@ -89,7 +89,7 @@ def open_datasets(
     recipe: Recipe, config: TrainConfig, tokenizer: Tokenizer, workers: Workers, console: Console
 ) -> list[Dataset]:
     """The run's text, tokenized by the first process if it is not yet, and opened by all."""
-    options = ShardOptions(config.placeholder_fraction, config.seed)
+    options = ShardOptions(config.placeholder_fraction, config.seed, recipe.languages)
     folder = recipe.shards or recipe.folder / "shards"
     shards = [shard_of(CorpusSpec.parse(text), recipe.languages, tokenizer, options, folder) for text in recipe.corpora]
     if workers.is_first:

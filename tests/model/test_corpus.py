@@ -183,7 +183,7 @@ def test_joined_sentences_are_longer_and_still_pairs(sentence_pairs: list, token
     assert joined
     corpus = batches.corpora[0]
     for item in joined:
-        assert not corpus.has_placeholders[list(item[2])].any()
+        assert not corpus.is_variant[list(item[2])].any()
         source = batches.batch([item]).source[0].tolist()
         assert source[1:-1] == [int(t) for i in item[2] for t in corpus.first[i]]
 

@@ -2,7 +2,8 @@
 
 import dataclasses
 import gzip
-from collections.abc import Sequence
+import random
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -12,16 +13,17 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dragoman.model import shards
+from dragoman.model import shards, variants
 from dragoman.model.batches import Batches, batch_ends, directions
 from dragoman.model.corpus import CorpusSpec, pairs_of
 from dragoman.model.filters import count_words, reason_to_drop
 from dragoman.model.shards import Corpus, Shard, ShardOptions, encode_pairs, shard_of, write_missing, write_shard
 from dragoman.model.text import CorpusError
 from dragoman.model.tokenizer import Tokenizer
+from dragoman.model.variants import vary
 
 LANGUAGES = ("pt", "en")
-OPTIONS = ShardOptions(0.1, 1)
+OPTIONS = ShardOptions(0.1, 1, LANGUAGES)
 
 
 def write_table(path: Path, pairs: Sequence[tuple[str, str]]) -> Path:
@@ -56,11 +58,11 @@ def test_blocks_come_together_without_repeated_pairs(
     table = write_table(tmp_path / "a.tsv", [*sentence_pairs, *sentence_pairs[:120]])
     shard, corpus = written(table, tmp_path / "shards", tokenizer, in_threads)
     unique = list(dict.fromkeys(p for p in sentence_pairs if reason_to_drop(p, machine_made=True) is None))
-    plain = [pair for pair, flag in zip(tokens(corpus), corpus.has_placeholders, strict=True) if not flag]
+    plain = [pair for pair, flag in zip(tokens(corpus), corpus.is_variant, strict=True) if not flag]
     assert plain == list(zip(*(tokenizer.encode_batch([p[side] for p in unique]) for side in (0, 1)), strict=True))
     assert shard.facts()["pairs"] == len(unique)
     assert shard.facts()["dropped"]["duplicate"] >= 119
-    assert 0 < corpus.has_placeholders.sum() < len(unique) * 0.25
+    assert 0 < corpus.is_variant.sum() < len(unique) * 0.25
     assert not list(shard.folder.glob("block-*"))
 
 
@@ -126,7 +128,7 @@ def test_a_corpus_is_mapped_not_read(tmp_path: Path, sentence_pairs: list, token
     shard = shard_of(spec, LANGUAGES, tokenizer, OPTIONS, tmp_path / "shards")
     write_missing([shard], LANGUAGES, tokenizer, OPTIONS)
     corpus = shard.load()
-    for array in (corpus.first.flat, corpus.first.starts, corpus.second.flat, corpus.has_placeholders):
+    for array in (corpus.first.flat, corpus.first.starts, corpus.second.flat, corpus.is_variant):
         assert isinstance(array, np.memmap)
     assert corpus.first.flat.dtype == np.uint16
 
@@ -215,3 +217,46 @@ def test_an_epoch_in_windows_shows_every_pair_once(
     for way in (0, 1):
         seen = sorted(i for _, d, group in items if d == way for i in group)
         assert seen == np.flatnonzero(corpus.fits(120)).tolist()
+
+
+def test_a_corpus_is_varied_on_its_source_side(tmp_path: Path, sentence_pairs: list, tokenizer: Tokenizer) -> None:
+    """Into English the Portuguese is written carelessly, and the other way round; the plain pairs stay."""
+    table = write_table(tmp_path / "a.tsv", sentence_pairs)
+    for into, source in (("en", 0), ("pt", 1)):
+        spec = CorpusSpec.parse(f"{table};into={into};vary=0.9")
+        encoded = encode_pairs(sentence_pairs, spec, tokenizer, ShardOptions(0.0, 1, LANGUAGES))
+        sides = encoded.first, encoded.second
+        varied = np.flatnonzero(encoded.is_variant)
+        plain = [{tuple(side[i].tolist()) for i in np.flatnonzero(~encoded.is_variant)} for side in sides]
+        assert len(varied) > 0.4 * len(sentence_pairs)
+        changed = [
+            sum(tuple(side[i].tolist()) not in known for i in varied) for side, known in zip(sides, plain, strict=True)
+        ]
+        assert changed[source] == len(varied) > changed[1 - source]
+    with pytest.raises(CorpusError, match="say which side that is with into=LANGUAGE"):
+        CorpusSpec.parse(f"{table};vary=0.5")
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.text(max_size=40), st.text(max_size=40), st.integers(0, 10**6))
+def test_a_variant_never_fails_and_is_never_the_same(source: str, target: str, seed: int) -> None:
+    """Whatever the text is; an unchanged pair would be seen twice for nothing."""
+    assert vary(source, target, random.Random(seed)) != (source, target)
+
+
+@pytest.mark.parametrize(
+    ("change", "pair", "wanted"),
+    [
+        (variants.in_small_letters, ("Cancelar pedido", "Cancel order"), ("cancelar pedido", "cancel order")),
+        (variants.in_small_letters, ("Onde fica o Rio?", "Where is Rio?"), ("onde fica o rio?", "Where is Rio?")),
+        (variants.in_small_letters, ("CPF", "CPF"), ("cpf", "CPF")),
+        (variants.without_accents, ("Não há pão.", "There is no bread."), ("Nao ha pao.", "There is no bread.")),
+        (variants.without_stop, ("Olá.", "Hello."), ("Olá", "Hello")),
+        (variants.without_stop, ("Olá.", "Hello"), ("Olá.", "Hello")),
+        (variants.with_stop, ("Olá", "Hello"), ("Olá.", "Hello.")),
+        (variants.with_capital, ("cancelar", "cancel"), ("Cancelar", "Cancel")),
+    ],
+)
+def test_variants_are_what_people_write(change: Callable, pair: tuple[str, str], wanted: tuple[str, str]) -> None:
+    """A label stays a label on both sides; a sentence is answered as a sentence."""
+    assert change(*pair, random.Random(1)) == wanted
