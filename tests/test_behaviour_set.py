@@ -34,7 +34,8 @@ def contains(answer: str, phrase: str) -> bool:
     So `<b>` is found in `<b>Save</b>` and `$50` in `US$50`, but `5 mg` is not found in `15 mg`."""
     before = r"(?<!\w)" if re.match(r"\w", phrase) else ""
     after = r"(?!\w)" if re.search(r"\w$", phrase) else ""
-    return re.search(before + re.escape(phrase) + after, answer, re.IGNORECASE) is not None
+    plain = re.sub(r"[\u00a0\u202f]", " ", answer)  # "50 kg" may hold a space that does not break
+    return re.search(before + re.escape(phrase) + after, plain, re.IGNORECASE) is not None
 
 
 def faults(answer: str, case: dict) -> list[str]:
@@ -112,6 +113,7 @@ def test_phrases_are_found_on_word_boundaries() -> None:
     assert contains("<b>Save</b> it", "<b>")
     assert contains("It costs US$50.", "$50")
     assert contains("Never again", "never")
+    assert contains("It weighs 50\u00a0kg.", "50 kg")
     assert not contains("Take 15 mg", "5 mg")
     assert not contains("It costs $500", "$50")
     assert not contains("unless", "less")
