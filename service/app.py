@@ -23,7 +23,9 @@ from dragoman.service.api.refusals import exception_handlers
 from dragoman.service.api.shortcut import Shortcut
 from dragoman.service.api.tracking import Tracking
 from dragoman.service.assembly import Parts, build_parts, pair_label
+from dragoman.service.catalog.catalog import ReloadReport
 from dragoman.service.engine.loop import EngineSnapshot
+from dragoman.service.process import cgroup
 from dragoman.service.process.lifespan import lifespan_of
 from dragoman.service.process.reload import Reloader
 from dragoman.service.settings import Settings
@@ -47,11 +49,11 @@ def create_app(
     clock: Clock = time.monotonic,
     tracing: Tracing | None = None,
 ) -> FastAPI:
-    metrics = Metrics()
+    metrics = Metrics(throttled_seconds=cgroup.throttled_seconds)
     parts = build(settings, metrics, clock)
     usage = Usage(settings.state_dir)
     keys = KeyRing(settings.keys_file)
-    reloader = Reloader(parts.catalog, keys, published=lambda: _publish(parts, metrics))
+    reloader = Reloader(parts.catalog, keys, published=lambda report: _publish(parts, metrics, report))
     rooms = Rooms(
         settings=settings,
         metrics=metrics,
@@ -121,7 +123,8 @@ def _middleware(settings: Settings, rooms: Rooms, tracing: Tracing | None) -> li
     return layers
 
 
-def _publish(parts: Parts, metrics: Metrics) -> None:
+def _publish(parts: Parts, metrics: Metrics, report: ReloadReport) -> None:
+    metrics.bundles_loaded(len(report.loaded), len(report.failed))
     metrics.set_bundles(
         (pair_label(bundle), bundle.name, bundle.version, bundle.precision) for bundle in parts.catalog.bundles()
     )

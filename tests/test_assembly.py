@@ -4,12 +4,11 @@ from dataclasses import replace
 
 from dragoman.service.assembly import OpenSessions
 from dragoman.service.bundles.manifest import LEAP, Bundle, FileRecord
-from dragoman.service.settings import Settings
 
 
 def test_sessions_are_shared_until_a_graph_changes(tiny_bundle: Bundle) -> None:
     """A bundle that was exported again has the same weights, and other graphs to prove and to serve."""
-    opened = OpenSessions(Settings())
+    opened = OpenSessions()
     sessions = opened.of(tiny_bundle)
     assert opened.of(replace(tiny_bundle)) is sessions
     changed = replace(tiny_bundle, files={**tiny_bundle.files, LEAP: FileRecord("0" * 64, 1)})

@@ -13,7 +13,7 @@ from starlette.types import Scope
 
 from dragoman.service.api.limits import Gate
 from dragoman.service.bundles.manifest import Bundle
-from dragoman.service.catalog.catalog import Route
+from dragoman.service.catalog.routes import Route
 from dragoman.service.engine.loop import EngineSnapshot
 from dragoman.service.settings import Settings
 from dragoman.service.telemetry.metrics import Api, Metrics

@@ -1,9 +1,9 @@
 """Every metric, declared once; the only file that knows `prometheus_client`.
 
 `Metrics` holds them on the registry it is given. The engine reports through `PairObserver` (its `Observer`
-protocol), HTTP through `request_finished` and `rejected`, the catalog and the cache through the methods named after
-them. What is counted lies in `tallies.py`, and is read, as the engine's gauges are, when somebody scrapes. Labels have
-few values, and every child exists from the start, so that a rate is 0 rather than absent until something happens.
+protocol), HTTP through `request_finished` and `rejected`, bundles and the cache through the methods named after them.
+Counts live in `tallies.py`; they are read, like the engine's gauges, when somebody scrapes. Labels have few values, and
+every child exists from the start, so that a rate is 0 rather than absent until something happens.
 """
 
 import math
@@ -21,7 +21,6 @@ from prometheus_client.utils import floatToGoString
 
 from dragoman.service.engine.job import FinishReason
 from dragoman.service.errors import error_types
-from dragoman.service.process import cgroup
 from dragoman.service.telemetry.tallies import Count, Histogram
 
 Api = Literal["native", "deepl", "libretranslate", "operations"]
@@ -62,14 +61,18 @@ class MetricRow:
 
 
 class Metrics:
-    def __init__(self, registry: CollectorRegistry | None = None) -> None:
+    def __init__(
+        self,
+        registry: CollectorRegistry | None = None,
+        throttled_seconds: Callable[[], float | None] = lambda: None,
+    ) -> None:
         registry = self.registry = registry or CollectorRegistry()  # never the library's global one
         self._read_engines: Callable[[], Mapping[str, EngineGauges]] = dict
         self._declare_http()
         self._declare_engine()
         self._declare_bundles()
         ProcessCollector(registry=registry)
-        registry.register(_Throttling())
+        registry.register(_Throttling(throttled_seconds))
 
     def _declare_http(self) -> None:
         self._requests = self._counter("requests", "Requests by API and outcome", ("api", "outcome"))
@@ -167,8 +170,9 @@ class Metrics:
             for pair, engine in engines.items():
                 gauge.labels(pair).set(getattr(engine, attribute))
 
-    def bundle_loaded(self, outcome: LoadOutcome) -> None:
-        self._bundle_loads.labels(outcome).add()
+    def bundles_loaded(self, num_loaded: int, num_failed: int) -> None:
+        self._bundle_loads.labels("loaded").add(num_loaded)
+        self._bundle_loads.labels("failed").add(num_failed)
 
     def set_bundles(self, bundles: Iterable[tuple[str, str, str, str]]) -> None:
         """Replace what serves: (pair, name, version, precision) of each."""
@@ -324,6 +328,9 @@ class PairObserver:
 class _Throttling(Collector):
     """Read from the cgroup when scraped; 0 where there is none, so that the series exists everywhere."""
 
+    def __init__(self, read: Callable[[], float | None] = lambda: None) -> None:
+        self._read = read
+
     def describe(self) -> Iterator[Metric]:
         yield CounterMetricFamily(
             "dragoman_cpu_throttled_seconds", "Time for which the CPU quota stopped this container"
@@ -332,7 +339,7 @@ class _Throttling(Collector):
     def collect(self) -> Iterator[Metric]:
         family = next(self.describe())
         assert isinstance(family, CounterMetricFamily)
-        family.add_metric([], cgroup.throttled_seconds() or 0.0)
+        family.add_metric([], self._read() or 0.0)
         yield family
 
 
