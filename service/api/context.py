@@ -11,6 +11,7 @@ from typing import Protocol
 from fastapi import Request
 from starlette.types import Scope
 
+from dragoman.service.api.edge_limits import EdgeLimits
 from dragoman.service.api.limits import Gate
 from dragoman.service.bundles.manifest import Bundle
 from dragoman.service.catalog.routes import Route
@@ -51,6 +52,7 @@ class Watchers:
 @dataclass(frozen=True)
 class Rooms:
     settings: Settings
+    limits: EdgeLimits
     metrics: Metrics
     gate: Gate
     catalog: CatalogView

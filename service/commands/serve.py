@@ -59,7 +59,7 @@ def announce(settings: "Settings", sockets: Sequence[socket.socket]) -> None:
     url = f"http://{shown}:{port}"
     lines = {
         "page": url + "/" if has_playground(settings) else None,
-        "API docs": url + "/docs" if settings.docs else None,
+        "API docs": url + "/docs" if settings.pages else None,
         "metrics": url + "/metrics",
     }
     print(f"Dragoman serves at {url}", *(f"  {name:8} {at}" for name, at in lines.items() if at), sep="\n", flush=True)
