@@ -14,7 +14,7 @@ from pathlib import Path
 from dragoman.service.bundles.manifest import Bundle, BundleError, read_bundle
 from dragoman.service.catalog.folders import Signature, folders_in, may_hold_bundle, signature
 from dragoman.service.catalog.golden import check_golden
-from dragoman.service.catalog.routes import Codes, Route, Shadow, choose, label, ways_between
+from dragoman.service.catalog.routes import Codes, Route, Shadow, base_language, choose, label, ways_between
 from dragoman.service.catalog.served import Hop, Lease, Served, Tokenizer
 from dragoman.service.engine.loop import Engine
 
@@ -104,7 +104,7 @@ class Catalog:
     def code(self, code: str) -> str:
         """A language as the bundles name it: letters large or small, and `pt` for `pt-BR` where none has the region."""
         lowered = code.lower()
-        return self._codes.get(lowered) or self._codes.get(lowered.partition("-")[0], code)
+        return self._codes.get(lowered) or self._codes.get(base_language(code), code)
 
     def lease(self, source: str, target: str) -> Lease:
         """The hops from `source` to `target`; their engines run at least until the lease ends."""

@@ -180,18 +180,19 @@ def _check_pair(source: str, target: str, routes: "Sequence[Route]") -> None:
 def _serving(root: Path, source: str, target: str) -> list[Path]:
     """The bundles in `root` that serve the pair by themselves, or else all: the way may lead through two of them."""
     from dragoman.service.bundles.manifest import MANIFEST, read_bundle
+    from dragoman.service.catalog.routes import base_language
 
     paths = sorted(path.parent for path in root.glob(f"*/{MANIFEST}"))
     pairs = {
         path: [(pair.source, pair.target) for pair in read_bundle(path, check_hashes=False).pairs] for path in paths
     }
-    wanted = tuple(code.lower().partition("-")[0] for code in (source, target))  # as the catalog will read them
+    wanted = base_language(source), base_language(target)
     return [path for path in paths if wanted in pairs[path]] or paths
 
 
 def _complaint(report: "LineReport") -> str:
     kinds = ", ".join(f"{reason}: {count}" for reason, count in sorted(report.troubles.items()))
     return (
-        f"{report.num_troubled:,} of {report.num_lines:,} lines were not translated completely ({kinds}); the first "
+        f"{report.num_troubled:,} of {report.num_lines:,} lines may be wrong or incomplete ({kinds}); the first one "
         f"is line {report.first_troubled_line:,}."
     )

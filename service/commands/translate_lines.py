@@ -40,7 +40,7 @@ class LineFormat:
 
 @dataclass
 class LineReport:
-    """How many lines went through, and which were not translated completely."""
+    """How many lines went through, and how many of them may be wrong or incomplete."""
 
     num_lines: int = 0
     num_troubled: int = 0

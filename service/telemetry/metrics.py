@@ -40,7 +40,7 @@ ROWS = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 
 
 class EngineGauges(Protocol):
-    """What a scrape asks an engine for."""
+    """What a scrape reads from an engine."""
 
     @property
     def active_rows(self) -> int: ...
@@ -66,7 +66,7 @@ class Metrics:
         registry: CollectorRegistry | None = None,
         throttled_seconds: Callable[[], float | None] = lambda: None,
     ) -> None:
-        registry = self.registry = registry or CollectorRegistry()  # never the library's global one
+        registry = self.registry = registry or CollectorRegistry()  # never the global one of the library
         self._read_engines: Callable[[], Mapping[str, EngineGauges]] = dict
         self._declare_http()
         self._declare_engine()
@@ -132,9 +132,9 @@ class Metrics:
     # HTTP
 
     def request_finished(self, api: Api, outcome: Outcome, seconds: float | None, pair: str | None = None) -> None:
-        """Count a request; `seconds` is None for those that do not translate, such as probes.
+        """Count a request; `seconds` is None for one that does not translate, such as a probe.
 
-        `pair` is what was translated, never what was asked for: a caller must not be able to add series.
+        `pair` is the pair that was translated, never the one in the request: no caller may add series.
         """
         self._requests.labels(api, outcome).add()
         if seconds is not None:
@@ -149,13 +149,13 @@ class Metrics:
     # Bundles and engines
 
     def observer(self, pair: str) -> "PairObserver":
-        """What an engine reports to; its series exist from now on."""
+        """The observer of an engine; its series exist from now on."""
         for api, each in product(get_args(Api), pair.split("+")):
             self._request_seconds.labels(api, each)
         return PairObserver(self, pair)
 
     def watch_engines(self, read: Callable[[], Mapping[str, EngineGauges]]) -> None:
-        """Ask for the engines' gauges, by pair, whenever somebody scrapes."""
+        """`read` gives the gauges of each engine, by pair; it is called at every scrape."""
         self._read_engines = read
 
     def _refresh_gauges(self) -> None:
@@ -166,7 +166,7 @@ class Metrics:
             (self._queued_segments, "queued_segments"),
             (self._queued_tokens, "queued_tokens"),
         ):
-            gauge.clear()  # an engine that is gone leaves none of its gauges
+            gauge.clear()  # so that no gauge stays of an engine that is gone
             for pair, engine in engines.items():
                 gauge.labels(pair).set(getattr(engine, attribute))
 
@@ -175,7 +175,7 @@ class Metrics:
         self._bundle_loads.labels("failed").add(num_failed)
 
     def set_bundles(self, bundles: Iterable[tuple[str, str, str, str]]) -> None:
-        """Replace what serves: (pair, name, version, precision) of each."""
+        """The bundles that serve now: (pair, name, version, precision) of each."""
         self._bundle_info.clear()
         for labels in bundles:
             self._bundle_info.labels(*labels).set(1)
@@ -186,7 +186,7 @@ class Metrics:
     # Reading
 
     def exposition(self, accept: str) -> tuple[bytes, str]:
-        """What `/metrics` answers, and its content type: text, or OpenMetrics for who asks for it."""
+        """The answer of `/metrics` and its content type: text, or OpenMetrics if `accept` asks for it."""
         self._refresh_gauges()
         encode, content_type = choose_encoder(accept)
         return encode(self.registry), content_type

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from subprocess import PIPE
@@ -20,7 +21,7 @@ from typer.testing import CliRunner
 
 from dragoman.service.assembly import build_file_parts
 from dragoman.service.bundles.manifest import WEIGHTS, Bundle
-from dragoman.service.commands.translate import MAX_BEAM, translate, translate_descriptor
+from dragoman.service.commands.translate import MAX_BEAM, _complaint, translate, translate_descriptor
 from dragoman.service.commands.translate_lines import LineFormat, LineReport
 from dragoman.service.commands.translate_streams import InputError, LineReader
 from dragoman.service.translation.contract import TranslationOptions
@@ -257,3 +258,10 @@ class TestCommand:
         assert result.exit_code == 1
         assert "Traceback" not in result.output
         assert str(tmp_path) in result.output.replace("\n", "")
+
+
+def test_lines_that_may_be_wrong_are_told_on_standard_error() -> None:
+    """How many, why, and where to look first."""
+    report = LineReport(1200, 2, Counter(length=1, number_changed=2), 17)
+    told = "2 of 1,200 lines may be wrong or incomplete (length: 1, number_changed: 2); the first one is line 17."
+    assert _complaint(report) == told
