@@ -132,6 +132,14 @@ def test_every_room_has_its_line_in_the_table() -> None:
         seen |= free
 
 
+def test_only_assembly_builds_a_translator() -> None:
+    """The server, the doctor and the command line translate with the same parts."""
+    for path in python_files("service"):
+        calls = [node.func for node in ast.walk(ast.parse(path.read_text("utf-8"))) if isinstance(node, ast.Call)]
+        built = {call.id for call in calls if isinstance(call, ast.Name)} & {"Catalog", "SegmentCache", "Translator"}
+        assert not built or path.name == "assembly.py", f"{path.relative_to(ROOT)} builds {built}"
+
+
 def test_export_takes_only_the_manifest_from_service() -> None:
     """The consumer owns the format; the exporter verifies with the consumer's own runner."""
     allowed = ("dragoman.service.bundles.manifest", "dragoman.service.engine", "dragoman.service.translation.tokenizer")
