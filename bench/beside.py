@@ -60,7 +60,7 @@ class Round:
 def run(profile: Profile) -> Report:
     rounds = profile.runs or profile.choose(1, 3)
     work = prepare(profile, num_requests=profile.choose(60, 100))
-    commands = {CONTINUOUS: ours(profile.bundle), WHOLE: ours(profile.bundle, continuous="false")}
+    commands = {CONTINUOUS: ours(profile.bundle), WHOLE: ours(profile.bundle, "--whole-batches")}
     found: dict[str, list[Round]] = {name: [] for name in commands}
     with steps(profile, "beside", 2 * rounds) as begin, pinned(1), serving(commands, core=0) as servers:
         for number in range(rounds):

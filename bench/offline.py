@@ -40,7 +40,7 @@ from bench.peers.peer import MAX_TOKENS, Ids, Peer, agreement, encode, fastest, 
 from bench.texts import evenly, long_ones, sentences
 from dragoman.model.config import PRESETS
 from dragoman.service.bundles.manifest import Limits
-from dragoman.service.commands.file_batch import batch_for
+from dragoman.service.engine.file_batch import batch_for
 
 BEAM = 4
 RANDOM_TOKENS = 12  # of a translation of the random model, which never ends one itself: about the usual length

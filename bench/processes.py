@@ -23,7 +23,6 @@ READY_SECONDS = 60
 OUR_SETTINGS = {
     "THREADS": "1",
     "CACHE_BYTES": "0",
-    "SINGLE_FLIGHT": "false",
     "ACCESS_LOG": "false",
     "LOG_LEVEL": "error",
     "DRAIN_DELAY_SECONDS": "0",
@@ -40,18 +39,9 @@ class Command:
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
-def ours(bundle: Path, **settings: str) -> Command:
-    """`dragoman serve` on the folder that holds this bundle; settings by their names without the prefix."""
-    words = [
-        sys.executable,
-        "-m",
-        "dragoman.service.commands.main",
-        "serve",
-        "--port",
-        "{port}",
-        "--bundles",
-        str(bundle.parent),
-    ]
+def ours(bundle: Path, *options: str, **settings: str) -> Command:
+    """`bench.servers.ours` on the folder that holds this bundle; settings by their names without the prefix."""
+    words = [sys.executable, "-m", "bench.servers.ours", "--port", "{port}", "--bundles", str(bundle.parent), *options]
     chosen = OUR_SETTINGS | {name.upper(): value for name, value in settings.items()}
     return Command(words, {f"DRAGOMAN_{name}": value for name, value in chosen.items()})
 

@@ -154,7 +154,7 @@ def run(profile: Profile) -> Report:
 def all_servers(twin: Path, bundle: Path, best: Setting) -> dict[str, Command]:
     return {
         OURS: ours(bundle),
-        WHOLE: ours(bundle, continuous="false"),
+        WHOLE: ours(bundle, "--whole-batches"),
         DYNAMIC: dynamic(twin, bundle, best),
         ONE: peer("one_by_one", twin, bundle),
     }

@@ -17,13 +17,16 @@ from dragoman.service.api.body import BoundedBody
 from dragoman.service.api.catch import Catch
 from dragoman.service.api.context import Rooms
 from dragoman.service.api.cors import Cors
+from dragoman.service.api.edge_limits import DEFAULT_LIMITS, EdgeLimits
 from dragoman.service.api.keys import KeyRing
 from dragoman.service.api.limits import Gate, RateLimiter, Usage
 from dragoman.service.api.refusals import exception_handlers
 from dragoman.service.api.shortcut import Shortcut
 from dragoman.service.api.tracking import Tracking
 from dragoman.service.assembly import Parts, build_parts, pair_label
+from dragoman.service.catalog.catalog import ReloadReport
 from dragoman.service.engine.loop import EngineSnapshot
+from dragoman.service.process import cgroup
 from dragoman.service.process.lifespan import lifespan_of
 from dragoman.service.process.reload import Reloader
 from dragoman.service.settings import Settings
@@ -46,16 +49,18 @@ def create_app(
     build: Callable[[Settings, Metrics, Clock], Parts] = build_parts,
     clock: Clock = time.monotonic,
     tracing: Tracing | None = None,
+    limits: EdgeLimits = DEFAULT_LIMITS,
 ) -> FastAPI:
-    metrics = Metrics()
+    metrics = Metrics(throttled_seconds=cgroup.throttled_seconds)
     parts = build(settings, metrics, clock)
     usage = Usage(settings.state_dir)
     keys = KeyRing(settings.keys_file)
-    reloader = Reloader(parts.catalog, keys, published=lambda: _publish(parts, metrics))
+    reloader = Reloader(parts.catalog, keys, published=lambda report: _publish(parts, metrics, report))
     rooms = Rooms(
         settings=settings,
+        limits=limits,
         metrics=metrics,
-        gate=Gate(keys, RateLimiter(clock), usage, settings.require_key, settings.requests_per_minute),
+        gate=Gate(keys, RateLimiter(clock), usage, settings.requests_per_minute),
         catalog=parts.catalog,
         translator=parts.translator,
         snapshots=lambda: _snapshots(parts),
@@ -72,7 +77,7 @@ def create_app(
         lifespan=lifespan_of(parts.catalog, rooms, reloader),
         middleware=_middleware(settings, rooms, tracing),
         exception_handlers=dict(exception_handlers(DIALECTS)),
-        openapi_url="/openapi.json" if settings.docs else None,
+        openapi_url="/openapi.json" if settings.pages else None,
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
@@ -87,7 +92,7 @@ def create_app(
 def _include_routes(app: FastAPI, settings: Settings) -> None:
     for module in (native, explain, live, deepl, libretranslate, operations):
         app.include_router(module.router)
-    if settings.docs:
+    if settings.pages:
         app.include_router(pages.docs_router())
     if pages.has_playground(settings):
         app.include_router(pages.playground_router())
@@ -106,7 +111,7 @@ def _middleware(settings: Settings, rooms: Rooms, tracing: Tracing | None) -> li
             tracing=tracing,
         ),
         Middleware(Catch, dialects=DIALECTS),
-        Middleware(BoundedBody, max_bytes=settings.max_body_bytes, timeout_seconds=settings.body_timeout_seconds),
+        Middleware(BoundedBody, max_bytes=settings.max_body_bytes, timeout_seconds=rooms.limits.body_timeout_seconds),
         Middleware(Shortcut),
     ]
     if settings.cors_origins:
@@ -121,7 +126,8 @@ def _middleware(settings: Settings, rooms: Rooms, tracing: Tracing | None) -> li
     return layers
 
 
-def _publish(parts: Parts, metrics: Metrics) -> None:
+def _publish(parts: Parts, metrics: Metrics, report: ReloadReport) -> None:
+    metrics.bundles_loaded(len(report.loaded), len(report.failed))
     metrics.set_bundles(
         (pair_label(bundle), bundle.name, bundle.version, bundle.precision) for bundle in parts.catalog.bundles()
     )

@@ -1,4 +1,4 @@
-"""Every knob of the server: one class, read once from `DRAGOMAN_*`, checked once, passed down by constructor.
+"""Every setting of the server: one class, read once from `DRAGOMAN_*`, checked once, passed down by constructor.
 
 The command line overrides a few of them; nothing else reads the environment. Each field's description is the text
 of the README's table, and `tests/test_docs.py` keeps the two together.
@@ -17,6 +17,20 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 PREFIX = "DRAGOMAN_"
 # Kubernetes adds these for every Service; one that is named `dragoman` would otherwise set DRAGOMAN_PORT to a URL.
 SERVICE_LINK_PREFIXES = ("DRAGOMAN_SERVICE_", "DRAGOMAN_PORT_")
+# Settings of earlier versions -> what holds now. A server that ignored one would not do what its operator expects.
+REMOVED = {
+    "DRAGOMAN_BODY_TIMEOUT_SECONDS": "a body has 15 s to arrive",
+    "DRAGOMAN_CONTINUOUS": "batches are always continuous",
+    "DRAGOMAN_DOCS": "set DRAGOMAN_PAGES, which is for the web page and the API documentation together",
+    "DRAGOMAN_HEADER_TIMEOUT_SECONDS": "headers have 10 s to arrive",
+    "DRAGOMAN_MAX_GLOSSARY_TERMS": "a glossary may have 1000 terms",
+    "DRAGOMAN_MAX_HEADER_BYTES": "request line and headers may have 32768 bytes",
+    "DRAGOMAN_MAX_LIVE_STREAMS": "/v1/live may have 64 watchers",
+    "DRAGOMAN_PLAYGROUND": "set DRAGOMAN_PAGES, which is for the web page and the API documentation together",
+    "DRAGOMAN_REQUIRE_KEY": "every caller needs a key where DRAGOMAN_KEYS_FILE is set, and no caller elsewhere",
+    "DRAGOMAN_SINGLE_FLIGHT": "identical segments in flight always share one decode",
+    "DRAGOMAN_STEP_BUDGET_MS": "the step budget of bulk requests is fixed",
+}
 
 
 class SettingsError(Exception):
@@ -24,7 +38,7 @@ class SettingsError(Exception):
 
 
 class Settings(BaseSettings):
-    model_config = SettingsConfigDict(env_prefix=PREFIX, extra="ignore", frozen=True)
+    model_config = SettingsConfigDict(env_prefix=PREFIX, extra="forbid", frozen=True)
 
     # Where it listens
     host: str = Field("127.0.0.1", description="Address to listen on; `0.0.0.0` for all, as in the container image")
@@ -37,8 +51,9 @@ class Settings(BaseSettings):
     bundles: Path | None = Field(None, description="Directory of bundles; empty serves the embedded ones")
     watch: bool = Field(True, description="Reload bundles and keys when their files change (SIGHUP always does)")
     pivot: bool = Field(True, description="Translate through a third language where no bundle serves the pair itself")
-    playground: bool = Field(True, description="Serve the web page at `/`")
-    docs: bool = Field(True, description="Serve the API documentation at `/docs` and `/openapi.json`")
+    pages: bool = Field(
+        True, description="Serve the web page at `/`, and the API documentation at `/docs` and `/openapi.json`"
+    )
 
     # The engine
     provider: Literal["auto", "cpu", "cuda"] = Field(
@@ -47,43 +62,38 @@ class Settings(BaseSettings):
     threads: int = Field(0, ge=0, le=256, description="Decode loops, one thread each; 0 takes the CPUs of the cgroup")
     max_rows: int = Field(32, ge=1, le=4096, description="Rows of the running batch, per decode loop")
     max_queued_tokens: int = Field(
-        32_768, ge=1, description="Source tokens of lines that may wait, and as many of long documents; beyond it 429"
+        32_768,
+        ge=1,
+        description="Source tokens of interactive requests that may wait, and as many of bulk requests; beyond it 429",
     )
     encode_budget_tokens: int = Field(256, ge=1, description="Source tokens encoded at most between two decoder steps")
-    step_budget_ms: float = Field(
-        0.15, gt=0, description="Step time beyond which a long document's rows pause while shorter requests run"
-    )
-
-    continuous: bool = Field(
-        True, description="Rows join and leave the batch at every step; off only to compare with whole batches"
-    )
 
     # What one request may ask for
     max_body_bytes: int = Field(2 * 1024 * 1024, ge=1024, description="Largest request body; beyond it 413")
     max_texts: int = Field(1000, ge=1, description="Texts in one request; beyond it 413")
     max_characters: int = Field(200_000, ge=1, description="Characters of all texts of a request; beyond it 413")
     max_beam_size: int = Field(8, ge=1, le=64, description="Largest `beam_size`; beyond it 422")
-    max_glossary_terms: int = Field(1000, ge=0, description="Terms in one request's glossary; beyond it 413")
-    timeout_seconds: float = Field(60.0, gt=0, description="Deadline of a request that names none; also the longest")
-    body_timeout_seconds: float = Field(15.0, gt=0, description="Time for a body to arrive; beyond it 408")
-    header_timeout_seconds: float = Field(10.0, gt=0, description="Time for headers to arrive; beyond it we hang up")
-    max_header_bytes: int = Field(32_768, ge=1024, description="Largest request line and headers; beyond it 431")
+    timeout_seconds: float = Field(
+        60.0, gt=0, description="Longest time for a request; also the deadline of one that names none"
+    )
     max_connections: int = Field(4096, ge=1, description="Open connections; beyond it 503")
-    keep_alive_seconds: int = Field(65, ge=1, description="How long an idle connection is kept; longer than a proxy's")
-    max_live_streams: int = Field(64, ge=0, description="Watchers of `/v1/live` at one time; beyond it 429")
+    keep_alive_seconds: int = Field(
+        65, ge=1, description="How long an idle connection is kept; make it longer than your proxy's"
+    )
 
     # Repeated work
     cache_bytes: int = Field(64 * 1024 * 1024, ge=0, description="Memory of the exact-match cache; 0 switches it off")
-    single_flight: bool = Field(True, description="Identical segments in flight share one decode")
 
     # Who may ask
-    keys_file: Path | None = Field(None, description="File of hashed API keys (`dragoman keys`); empty: open to all")
-    require_key: bool = Field(True, description="Refuse callers without a key; only where a keys file is set")
+    keys_file: Path | None = Field(
+        None,
+        description="File of hashed API keys (`dragoman keys`), one of which every caller needs; empty: open to all",
+    )
     requests_per_minute: int = Field(
-        0, ge=0, description="Rate of each caller without a key, by address, per replica; 0: no limit"
+        0, ge=0, description="Rate of each address where there is no keys file, per replica; 0: no limit"
     )
     state_dir: Path | None = Field(
-        None, description="Where used characters are kept across restarts; empty counts since the start"
+        None, description="Where used characters are kept across restarts; empty: they count from the start"
     )
     cors_origins: Annotated[tuple[str, ...], NoDecode] = Field(
         ("*",), description="Origins whose pages may call the API, separated by commas; empty: none"
@@ -91,18 +101,18 @@ class Settings(BaseSettings):
 
     # How it ends
     drain_delay_seconds: float = Field(
-        5.0, ge=0, description="After SIGTERM: how long it still serves, with readiness 503, until balancers know"
+        5.0, ge=0, description="After SIGTERM: how long it still serves while `/readyz` is 503, for balancers to notice"
     )
-    grace_seconds: float = Field(30.0, ge=0, description="After that: how long accepted work may take to finish")
+    grace_seconds: float = Field(30.0, ge=0, description="After that: how long accepted requests may take to finish")
 
     # What it tells
-    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least severe line to log")
+    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Lowest level that is logged")
     log_format: Literal["auto", "json", "text"] = Field(
         "auto", description="JSON lines, or plain `text`; `auto` is plain on a terminal only"
     )
     access_log: bool = Field(True, description="One line per request, never with any of its text")
     tracing: bool = Field(
-        False, description="OpenTelemetry spans (extra `tracing`); where to is set by `OTEL_EXPORTER_OTLP_ENDPOINT`"
+        False, description="OpenTelemetry spans (extra `tracing`), sent to `OTEL_EXPORTER_OTLP_ENDPOINT`"
     )
 
     @field_validator("port", mode="before")
@@ -130,7 +140,7 @@ class Settings(BaseSettings):
 def load_settings(**overrides: Any) -> Settings:
     """Settings from the environment, with what the command line says on top; every problem in one message.
 
-    A variable that only looks like a setting is refused: a misspelt limit that is silently ignored costs more.
+    A variable that only looks like a setting is refused: a misspelt limit would otherwise be ignored silently.
     """
     unknown = list(_unknown_variables(os.environ))
     if unknown:
@@ -146,8 +156,11 @@ def _unknown_variables(environ: Mapping[str, str]) -> Iterator[str]:
     for name in sorted(environ):
         if not name.startswith(PREFIX) or name in known or name.startswith(SERVICE_LINK_PREFIXES):
             continue
+        if name in REMOVED:
+            yield f"{name} is no longer a setting, unset it: {REMOVED[name]}"
+            continue
         close = difflib.get_close_matches(name, known, n=1)
-        yield f"{name} is not a setting" + (f", did you mean {close[0]}?" if close else "")
+        yield f"{name} is not a setting, " + (f"did you mean {close[0]}?" if close else "unset it")
 
 
 def _sentence(problem: Any) -> str:

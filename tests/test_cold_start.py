@@ -29,9 +29,20 @@ def test_serving_imports_nothing_that_only_people_see() -> None:
     """Tables and progress bars belong to other commands, and each import is time until the first translation."""
     modules = ("commands.main", "app", "process.server", "engine.runner")
     code = f"import sys, {', '.join(f'dragoman.service.{name}' for name in modules)}; print(sorted(sys.modules))"
-    assert not {"rich", "httpx", "dragoman.service.commands.doctor", "dragoman.service.commands.lines"} & set(
-        run(code).split("'")
-    )
+    others = ("checkup", "translate_lines", "translate_streams")
+    unwanted = {"rich", "httpx", *(f"dragoman.service.commands.{name}" for name in others)}
+    assert not unwanted & set(run(code).split("'"))
+
+
+def test_listing_the_commands_imports_none_of_what_they_need() -> None:
+    """`dragoman keys` and `dragoman --help` wait for no network, no web framework and no settings."""
+    imported = set(run("import sys, dragoman.service.commands.main; print(sorted(sys.modules))").split("'"))
+    assert not {"numpy", "pydantic", "fastapi", "uvicorn", "onnxruntime", "rich"} & imported
+    assert {name for name in imported if name.startswith("dragoman.service.")} == {
+        "dragoman.service.commands",
+        *(f"dragoman.service.commands.{name}" for name in ("configuration", "doctor", "keys", "main", "models")),
+        *(f"dragoman.service.commands.{name}" for name in ("serve", "translate")),
+    }
 
 
 def test_garbage_is_collected_again_once_the_server_has_settled() -> None:

@@ -12,6 +12,7 @@ import pytest
 from dragoman.service.api.keys import Key, KeyRing, digest, write_keys
 from dragoman.service.catalog.catalog import ReloadReport
 from dragoman.service.process.reload import Reloader
+from tests.bundles.fakes import open_catalog, write_bundle
 
 
 class NoBundles:
@@ -42,7 +43,7 @@ class WatchedKeys:
         self._reloaded = asyncio.Event()
         self._reloader = Reloader(NoBundles(), self._ring, published=self._note)
 
-    def _note(self) -> None:
+    def _note(self, report: ReloadReport) -> None:
         self.num_reloads += 1
         self._reloaded.set()
 
@@ -166,7 +167,7 @@ class CountedBundles(NoBundles):
 async def test_a_log_beside_the_bundles_is_no_reason_to_read_them_again(tmp_path: Path) -> None:
     """Each reload writes a line, which would be the next one's reason."""
     bundles, reloaded = CountedBundles(), asyncio.Event()
-    reloader = Reloader(bundles, KeyRing(None), published=reloaded.set)
+    reloader = Reloader(bundles, KeyRing(None), published=lambda report: reloaded.set())
     tasks = [asyncio.create_task(work) for work in (reloader.run(), reloader.watch_bundles(tmp_path))]
     try:
         async with asyncio.timeout(30):
@@ -221,7 +222,7 @@ async def test_a_reload_that_fails_is_not_the_last(tmp_path: Path, caplog: pytes
     path = tmp_path / "keys.json"
     write_keys(path, [Key("revoked", digest("revoked"))])
     keys, bundles, reloaded = KeyRing(path), BrokenBundles(), asyncio.Event()
-    reloader = Reloader(bundles, keys, published=reloaded.set)
+    reloader = Reloader(bundles, keys, published=lambda report: reloaded.set())
     async with in_background(reloader.run()):
         write_keys(path, [])
         while not bundles.num_reloads:
@@ -238,10 +239,20 @@ async def test_a_reload_that_fails_is_not_the_last(tmp_path: Path, caplog: pytes
 async def test_a_look_that_fails_is_not_the_last(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """The watch goes on: a bundle that comes later is loaded."""
     bundles, reloaded = BrokenBundles(), asyncio.Event()
-    reloader = Reloader(bundles, KeyRing(None), published=reloaded.set)
+    reloader = Reloader(bundles, KeyRing(None), published=lambda report: reloaded.set())
     async with in_background(reloader.run(), reloader.watch_bundles(tmp_path)):
         while not reloaded.is_set():
             bundles.broken = bundles.num_looks == 0
             (tmp_path / "bundle.json").write_text(f"{asyncio.get_running_loop().time()}")
             await asyncio.sleep(0)
-    assert "could not be looked at" in caplog.text
+    assert "could not be checked for changes" in caplog.text
+
+
+async def test_a_reload_tells_which_bundle_is_shadowed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Else nobody would know why the bundle that was copied there does not serve."""
+    write_bundle(tmp_path / "new", name="pt-en", version="2")
+    write_bundle(tmp_path / "old", name="pt-en", version="1")
+    catalog = open_catalog(tmp_path)
+    await Reloader(catalog, KeyRing(None), published=lambda report: None).reload()
+    catalog.close()
+    assert "bundle shadowed: pt-en 1 does not serve pt to en, because pt-en 2 is newer" in caplog.text

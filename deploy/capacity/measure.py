@@ -30,11 +30,8 @@ from deploy.demo.processes import any_bundles, serving
 WIDTHS = (1, 8, 48)  # requests in the air: alone, a few, saturated
 CALIBRATION_LOADS = (0.2, 0.55, 0.85)  # of the measured saturation
 LOADS = (0.4, 0.7)  # for the comparison
-SETTINGS = {
-    "DRAGOMAN_THREADS": "1",
-    "DRAGOMAN_CACHE_BYTES": "0",
-    "DRAGOMAN_SINGLE_FLIGHT": "false",
-}
+SETTINGS = {"DRAGOMAN_THREADS": "1", "DRAGOMAN_CACHE_BYTES": "0"}
+MODULE = ("bench.servers.ours",)  # no single flight: equal sentences must all be decoded
 COUNTERS = (
     STEPS := "dragoman_decode_step_seconds_count",
     ROWS := "dragoman_batch_rows_sum",
@@ -210,7 +207,7 @@ def main() -> None:
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         bundles = arguments.bundles or any_bundles(Path(folder))
-        with serving(Path(folder), SETTINGS, bundles) as port:
+        with serving(Path(folder), SETTINGS, bundles, MODULE) as port:
             result = measure(port, arguments.source, arguments.target, arguments.seconds, arguments.rounds)
         result |= {"model": arguments.model or ", ".join(sorted(each.name for each in bundles.iterdir()))}
     result |= {"machine": machine()}

@@ -8,7 +8,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from deploy.demo.load import LOOPBACK
 ROOT = Path(__file__).parents[2]
 EMBEDDED = ROOT / "service" / "embedded"
 START_SECONDS = 60.0
+SERVE = ("dragoman.service.commands.main", "serve")
 
 
 def free_port() -> int:
@@ -40,19 +41,12 @@ def any_bundles(work: Path) -> Path:
     return path
 
 
-def start_server(port: int, bundles: Path, settings: Mapping[str, str], log: Path) -> subprocess.Popen[bytes]:
-    """`dragoman serve`, as anybody starts it; returns at once."""
+def start_server(
+    port: int, bundles: Path, settings: Mapping[str, str], log: Path, module: Sequence[str] = SERVE
+) -> subprocess.Popen[bytes]:
+    """`dragoman serve`, as anybody starts it, or another module that takes the same options; returns at once."""
     environment = {**os.environ, "DRAGOMAN_ACCESS_LOG": "false", "DRAGOMAN_WATCH": "false", **settings}
-    command = [
-        sys.executable,
-        "-m",
-        "dragoman.service.commands.main",
-        "serve",
-        "--port",
-        str(port),
-        "--bundles",
-        str(bundles),
-    ]
+    command = [sys.executable, "-m", *module, "--port", str(port), "--bundles", str(bundles)]
     with log.open("ab") as output:
         return subprocess.Popen(command, cwd=ROOT, env=environment, stdout=output, stderr=output)
 
@@ -85,11 +79,16 @@ def ending(process: subprocess.Popen[bytes], seconds: float = 20.0) -> Iterator[
 
 
 @contextmanager
-def serving(work: Path, settings: Mapping[str, str] | None = None, bundles: Path | None = None) -> Iterator[int]:
+def serving(
+    work: Path,
+    settings: Mapping[str, str] | None = None,
+    bundles: Path | None = None,
+    module: Sequence[str] = SERVE,
+) -> Iterator[int]:
     """A server that is ready; gives its port."""
     port = free_port()
     chosen = {"DRAGOMAN_DRAIN_DELAY_SECONDS": "0", **(settings or {})}
-    server = start_server(port, bundles or any_bundles(work), chosen, work / "server.log")
+    server = start_server(port, bundles or any_bundles(work), chosen, work / "server.log", module)
     with ending(server):
         wait_until_answers(f"http://{LOOPBACK}:{port}/readyz", server)
         yield port

@@ -11,9 +11,10 @@ from typing import Protocol
 from fastapi import Request
 from starlette.types import Scope
 
+from dragoman.service.api.edge_limits import EdgeLimits
 from dragoman.service.api.limits import Gate
 from dragoman.service.bundles.manifest import Bundle
-from dragoman.service.catalog.catalog import Route
+from dragoman.service.catalog.routes import Route
 from dragoman.service.engine.loop import EngineSnapshot
 from dragoman.service.settings import Settings
 from dragoman.service.telemetry.metrics import Api, Metrics
@@ -51,6 +52,7 @@ class Watchers:
 @dataclass(frozen=True)
 class Rooms:
     settings: Settings
+    limits: EdgeLimits
     metrics: Metrics
     gate: Gate
     catalog: CatalogView

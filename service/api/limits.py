@@ -118,27 +118,22 @@ class Usage:
 class Gate:
     """Lets callers in: the key first, then its rate, then its characters."""
 
-    def __init__(
-        self, keys: KeyRing, rates: RateLimiter, usage: Usage, require_key: bool, requests_per_minute: int
-    ) -> None:
+    def __init__(self, keys: KeyRing, rates: RateLimiter, usage: Usage, requests_per_minute: int) -> None:
         self.keys = keys
         self.usage = usage
         self._rates = rates
-        self._require_key = require_key
         self._requests_per_minute = requests_per_minute
 
     @property
     def key_required(self) -> bool:
-        return self.keys.in_use and self._require_key
+        return self.keys.in_use
 
     def identify(self, key: str | None, address: str) -> Caller:
-        """Who asks. An unknown key is refused even where none is needed; without a keys file any key is ignored."""
+        """The caller. With a keys file a known key is required; without one any key is ignored."""
         if not self.keys.in_use:
             return Caller(address)
         if not key:
-            if self._require_key:
-                raise Forbidden("An API key is needed; send one with the request.")
-            return Caller(address)
+            raise Forbidden("An API key is needed; send one with the request.")
         found = self.keys.find(key)
         if found is None:
             raise Forbidden("This API key is not known; check it, or ask for a new one.")

@@ -38,7 +38,7 @@ async def get_live(
     request: Request, interval_ms: int = Query(500, ge=50, le=60_000, description="Between events")
 ) -> Response:
     rooms = rooms_of(request)
-    limit = rooms.settings.max_live_streams
+    limit = rooms.limits.max_live_streams
     if rooms.watchers.count >= limit:
         raise RateLimited(f"At most {limit} watchers at one time; close another page.", retry_after_seconds=30)
     return EventStream(_events(rooms, interval_ms / 1000))

@@ -101,7 +101,7 @@ def _swagger_files() -> Path:
 
 
 def has_playground(settings: Settings) -> bool:
-    return settings.playground and (PLAYGROUND / "index.html").is_file()
+    return settings.pages and (PLAYGROUND / "index.html").is_file()
 
 
 def playground_router(directory: Path = PLAYGROUND) -> APIRouter:

@@ -1,7 +1,7 @@
-"""How much CPU the container may use, and how long it was held back: cgroup version 2, or 1.
+"""How much CPU the container may use, and for how long it was throttled: cgroup version 2, or 1.
 
-The runtime sizes itself by the machine's cores, which in a container is wrong. Who uses these numbers: the engine's
-threads, `metrics.py` and `dragoman doctor`.
+The runtime sizes itself by the machine's cores, which is wrong in a container. The number of decode threads, the
+metric of throttling and `dragoman doctor` use these numbers instead.
 """
 
 import math
@@ -32,7 +32,7 @@ def available_cpus(root: Path = ROOT, membership: Path = MEMBERSHIP) -> int:
 
 
 def throttled_seconds(root: Path = ROOT, membership: Path = MEMBERSHIP) -> float | None:
-    """Seconds for which the quota stopped the container so far; None where nobody counts."""
+    """Seconds for which the quota stopped the container so far; None where they are not counted."""
     for directory in _directories(root, membership):
         words = _words(directory / "cpu.stat")
         for key, per_second in (("throttled_usec", 1e6), ("throttled_time", 1e9)):  # versions 2 and 1

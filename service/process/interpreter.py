@@ -1,10 +1,10 @@
-"""How the interpreter shares its time in a process that serves: told when it begins, and when all bundles are loaded.
+"""The garbage collector and the interpreter's lock in a process that serves.
 
-While it starts, nearly all that is made stays for ever; looking for cycles among it took a tenth of the start, and
-found next to nothing. Later, a request allocates hundreds of objects and frees them at once; Python would look for
-cycles among them, and among all that the libraries keep, every few requests. And whoever holds the interpreter's lock
-while another thread wants it, such as a thread that plans a long document, gives it up after 5 ms by default: five
-steps of a batch.
+During the start nearly all objects stay for ever. Looking for garbage among them took a tenth of the start and found
+almost none, so the collector is off until all bundles are loaded. Later, a request allocates hundreds of objects and
+frees them at once; with Python's own thresholds the collector would run every few requests, over everything that the
+libraries keep. A thread gives up the interpreter's lock after 5 ms by default, which is five steps of a batch: a thread
+that plans a long document would delay every row for that long.
 """
 
 import gc
@@ -18,7 +18,7 @@ _THRESHOLDS = (20_000, 20, 50)
 
 @contextmanager
 def serving() -> Iterator[None]:
-    """Around a server's life; until it has settled there is nothing to collect."""
+    """Around the life of a server: the collector is off until `settle` is called, and on again at the end."""
     gc.disable()
     try:
         yield
@@ -27,7 +27,8 @@ def serving() -> Iterator[None]:
 
 
 def settle() -> None:
+    """Call it when all bundles are loaded."""
     sys.setswitchinterval(_SWITCH_SECONDS)
-    gc.freeze()  # what is here now stays: no need to look at it, not even once
+    gc.freeze()  # the objects of now stay, so the collector never looks at them
     gc.set_threshold(*_THRESHOLDS)
     gc.enable()

@@ -1,7 +1,7 @@
-"""What happens beside the requests: bundles are loaded before the first one, watched and saved meanwhile, closed after.
+"""What happens beside the requests: bundles are loaded before the first one, watched meanwhile, and closed at the end.
 
-The server listens only when the bundles have been loaded and have proved themselves. A task that fails is told in the
-log and ends; the requests go on.
+The server listens only after the bundles have been loaded and have passed their golden check. A background task that
+fails is logged and ends; requests go on.
 """
 
 import asyncio
@@ -13,11 +13,11 @@ from typing import Any
 
 from dragoman.service.api.context import Rooms
 from dragoman.service.api.limits import Usage
-from dragoman.service.assembly import ServingCatalog
+from dragoman.service.catalog.catalog import Catalog
 from dragoman.service.process.reload import Reloader
 
 SAVE_USAGE_SECONDS = 5.0
-WARM_DETECTOR_SECONDS = 3.0  # after the start, which has enough to do
+WARM_DETECTOR_SECONDS = 3.0  # after the start, so that it does not delay it
 
 log = logging.getLogger("dragoman.lifespan")
 
@@ -28,22 +28,22 @@ class NothingServesError(Exception):
     """No bundle passed its checks at start."""
 
 
-def lifespan_of(catalog: ServingCatalog, rooms: Rooms, reloader: Reloader) -> Callable[[Any], Any]:
+def lifespan_of(catalog: Catalog, rooms: Rooms, reloader: Reloader) -> Callable[[Any], Any]:
     """What FastAPI takes as its lifespan."""
 
     @asynccontextmanager
     async def lifespan(app: object) -> AsyncIterator[None]:
-        if rooms.lifecycle.loaded:  # the same app's last life has ended with draining
+        if rooms.lifecycle.loaded:  # the app runs a second time: its first run ended with draining
             rooms.lifecycle.loaded = rooms.lifecycle.draining = False
         report = await reloader.reload()
         if not catalog.routes():
             await asyncio.to_thread(catalog.close, drain=False)
             where = rooms.settings.bundles or "the package"
-            why = "the lines above say why" if report.failed else f"there is none in {where}"
-            log.error("no bundle can serve: %s; `dragoman doctor` with the same --bundles tells more", why)
+            why = "the lines above say why" if report.failed or report.unlisted else f"there is none in {where}"
+            log.error("no bundle can serve: %s; run `dragoman doctor` with the same --bundles to learn more", why)
             raise NothingServesError
-        rooms.lifecycle.loaded = True  # and ready, unless a signal came meanwhile
-        tasks = [asyncio.create_task(_told(name, work)) for name, work in _background(rooms, reloader).items()]
+        rooms.lifecycle.loaded = True  # ready, unless a signal to stop has come
+        tasks = [asyncio.create_task(_logged(name, work)) for name, work in _background(rooms, reloader).items()]
         try:
             yield
         finally:
@@ -71,7 +71,7 @@ def _background(rooms: Rooms, reloader: Reloader) -> dict[str, Work]:
     return work
 
 
-async def _told(name: str, work: Work) -> None:
+async def _logged(name: str, work: Work) -> None:
     try:
         await work()
     except Exception:
@@ -85,6 +85,6 @@ async def _save_usage(usage: Usage) -> None:
 
 
 async def _warm_detector(rooms: Rooms) -> None:
-    """Detection reads its model when it is first used, which takes a second: better now than from a caller's time."""
+    """Detection reads its model when it is first used, which takes a second: no caller should wait for it."""
     await asyncio.sleep(WARM_DETECTOR_SECONDS)
     await asyncio.to_thread(rooms.translator.detect, "Bom dia")

@@ -1,7 +1,7 @@
-"""Fresh bundles and keys without a restart: when a file changes, or when somebody asks (SIGHUP).
+"""Reload bundles and keys without a restart: when a file changes, or when somebody asks (SIGHUP).
 
-One reload runs at a time, on a thread; asking during one asks for another. Whether a bundle may serve is decided by
-the catalog, which keeps the old one when the new one fails.
+One reload runs at a time, on a thread; a request during a reload asks for another one. The catalog decides whether a
+new bundle may serve, and keeps the old one when the new one fails.
 """
 
 import asyncio
@@ -22,8 +22,8 @@ class Reloadable(Protocol):
 
 
 class Reloader:
-    def __init__(self, catalog: Reloadable, keys: KeyRing, published: Callable[[], None]) -> None:
-        """`published` is called after each reload, when what serves may have changed."""
+    def __init__(self, catalog: Reloadable, keys: KeyRing, published: Callable[[ReloadReport], None]) -> None:
+        """`published` is called after each reload, when other bundles may serve than before."""
         self._catalog = catalog
         self._keys = keys
         self._published = published
@@ -34,15 +34,10 @@ class Reloader:
             self._asked.set()
 
     async def reload(self) -> ReloadReport:
-        self._keys.reload()  # first: a revoked key is gone, whatever becomes of the bundles
+        self._keys.reload()  # first: a revoked key is gone, even if the bundles fail
         report = await asyncio.to_thread(self._catalog.reload)
-        for label in report.loaded:
-            log.info("bundle loaded", extra={"bundle": label})
-        for label in report.unloaded:
-            log.info("bundle unloaded", extra={"bundle": label})
-        for problem in report.failed:
-            log.error("bundle refused: %s", problem)
-        self._published()
+        _log(report)
+        self._published(report)
         return report
 
     async def run(self) -> None:
@@ -53,12 +48,15 @@ class Reloader:
             self._asked.clear()
             try:
                 await self.reload()
-            except Exception:  # of one reload: a disk that fails now may be well when it is asked for again
-                log.exception("a reload failed; what serves goes on serving")
+            except Exception:  # a disk that fails now may work at the next reload
+                log.exception("a reload failed; the loaded bundles go on serving")
 
     async def watch_bundles(self, directory: Path) -> None:
-        """Ask for a reload whenever a bundle in the directory changes, until cancelled; our own log may lie there."""
-        from watchfiles import awatch  # 50 ms that only a server that watches needs
+        """Ask for a reload whenever a bundle in the directory changes, until cancelled.
+
+        Other files may change there, such as our own log: they ask for nothing.
+        """
+        from watchfiles import awatch  # takes 50 ms, so only a server that watches imports it
 
         async for _ in awatch(directory):
             if await self._bundles_changed():
@@ -68,15 +66,15 @@ class Reloader:
         try:
             return await asyncio.to_thread(self._catalog.changed)
         except Exception:
-            log.exception("the bundles could not be looked at; the next change is looked at again")
+            log.exception("the bundles could not be checked for changes; the next change is checked again")
             return False
 
     async def watch_keys(self, file: Path, look_again_seconds: float = 5.0) -> None:
         """Ask for a reload whenever the keys file changes, until cancelled.
 
-        It is its directory that tells: the file is replaced by renaming another onto it, or a link that it lies behind.
-        Of what else happens there (our own log may be in it) nothing follows. What no event tells, because a link leads
-        elsewhere or a volume is remote, is found by looking again.
+        The directory is watched, because the file may be replaced by renaming another onto it, or by changing a link.
+        Other files may change there, such as our own log: they ask for nothing. A change without an event, behind a
+        link to another directory or on a remote volume, is found by looking again at intervals.
         """
         from watchfiles import awatch
 
@@ -85,3 +83,16 @@ class Reloader:
         async for _ in events:
             if self._keys.changed():
                 self.ask()
+
+
+def _log(report: ReloadReport) -> None:
+    for label in report.loaded:
+        log.info("bundle loaded", extra={"bundle": label})
+    for label in report.unloaded:
+        log.info("bundle unloaded", extra={"bundle": label})
+    for problem in report.failed:
+        log.error("bundle refused: %s", problem)
+    for problem in report.unlisted:
+        log.error("%s", problem)
+    for shadow in report.shadowed:
+        log.warning("bundle shadowed: %s", shadow)

@@ -181,8 +181,8 @@ def make_server(
         "ConfiguredHttpProtocol",
         (BoundedHttpProtocol,),
         {
-            "max_header_bytes": settings.max_header_bytes,
-            "header_timeout_seconds": settings.header_timeout_seconds,
+            "max_header_bytes": rooms.limits.max_header_bytes,
+            "header_timeout_seconds": rooms.limits.header_timeout_seconds,
         },
     )
     config = uvicorn.Config(

@@ -1,8 +1,8 @@
-"""Log lines: JSON (or plain, for a terminal) on standard error, and never any of a request's text.
+"""Log lines: JSON (or plain text, for a terminal) on standard error, and never any of a request's text.
 
-A line's fields are its `extra`. What went wrong is told by the exception's type and the frames it passed through,
-not by its message: the message of an exception that nobody expected may quote what it choked on. Whoever logs a
-sentence of our own puts it in the line itself.
+The fields of a line are its `extra`. An exception is logged by its type and its frames, without its message: the
+message of an unexpected exception may quote the text that caused it. A sentence of our own belongs in the message of
+the log line.
 """
 
 import logging
@@ -45,20 +45,20 @@ class TextFormatter(logging.Formatter):
 
 
 def configure_logs(level: str, log_format: str, stream: TextIO | None = None) -> None:
-    """One handler for everything, also for what libraries log."""
+    """One handler for all loggers, those of libraries included."""
     stream = stream or sys.stderr
     handler = logging.StreamHandler(stream)
     plain = log_format == "text" or (log_format == "auto" and stream.isatty())
     handler.setFormatter(TextFormatter() if plain else JsonFormatter())
     logging.root.handlers[:] = [handler]
     logging.root.setLevel(level.upper())
-    for noisy in ("uvicorn.error", "watchfiles.main"):  # we tell the same in our own words
+    for noisy in ("uvicorn.error", "watchfiles.main"):  # we log the same in our own words
         logging.getLogger(noisy).setLevel(logging.WARNING)
     logging.getLogger("uvicorn.error").addFilter(_is_not_a_traceback)
 
 
 def _is_not_a_traceback(record: logging.LogRecord) -> bool:
-    """A start that fails is told in a sentence; uvicorn would add the whole traceback as a message."""
+    """A failed start is logged in one sentence; uvicorn would add the whole traceback as a message."""
     return not record.getMessage().startswith("Traceback")
 
 

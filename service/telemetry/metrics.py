@@ -1,9 +1,9 @@
 """Every metric, declared once; the only file that knows `prometheus_client`.
 
 `Metrics` holds them on the registry it is given. The engine reports through `PairObserver` (its `Observer`
-protocol), HTTP through `request_finished` and `rejected`, the catalog and the cache through the methods named after
-them. What is counted lies in `tallies.py`, and is read, as the engine's gauges are, when somebody scrapes. Labels have
-few values, and every child exists from the start, so that a rate is 0 rather than absent until something happens.
+protocol), HTTP through `request_finished` and `rejected`, bundles and the cache through the methods named after them.
+Counts live in `tallies.py`; they are read, like the engine's gauges, when somebody scrapes. Labels have few values, and
+every child exists from the start, so that a rate is 0 rather than absent until something happens.
 """
 
 import math
@@ -21,7 +21,6 @@ from prometheus_client.utils import floatToGoString
 
 from dragoman.service.engine.job import FinishReason
 from dragoman.service.errors import error_types
-from dragoman.service.process import cgroup
 from dragoman.service.telemetry.tallies import Count, Histogram
 
 Api = Literal["native", "deepl", "libretranslate", "operations"]
@@ -41,7 +40,7 @@ ROWS = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 
 
 class EngineGauges(Protocol):
-    """What a scrape asks an engine for."""
+    """What a scrape reads from an engine."""
 
     @property
     def active_rows(self) -> int: ...
@@ -62,14 +61,18 @@ class MetricRow:
 
 
 class Metrics:
-    def __init__(self, registry: CollectorRegistry | None = None) -> None:
-        registry = self.registry = registry or CollectorRegistry()  # never the library's global one
+    def __init__(
+        self,
+        registry: CollectorRegistry | None = None,
+        throttled_seconds: Callable[[], float | None] = lambda: None,
+    ) -> None:
+        registry = self.registry = registry or CollectorRegistry()  # never the global one of the library
         self._read_engines: Callable[[], Mapping[str, EngineGauges]] = dict
         self._declare_http()
         self._declare_engine()
         self._declare_bundles()
         ProcessCollector(registry=registry)
-        registry.register(_Throttling())
+        registry.register(_Throttling(throttled_seconds))
 
     def _declare_http(self) -> None:
         self._requests = self._counter("requests", "Requests by API and outcome", ("api", "outcome"))
@@ -129,9 +132,9 @@ class Metrics:
     # HTTP
 
     def request_finished(self, api: Api, outcome: Outcome, seconds: float | None, pair: str | None = None) -> None:
-        """Count a request; `seconds` is None for those that do not translate, such as probes.
+        """Count a request; `seconds` is None for one that does not translate, such as a probe.
 
-        `pair` is what was translated, never what was asked for: a caller must not be able to add series.
+        `pair` is the pair that was translated, never the one in the request: no caller may add series.
         """
         self._requests.labels(api, outcome).add()
         if seconds is not None:
@@ -146,13 +149,13 @@ class Metrics:
     # Bundles and engines
 
     def observer(self, pair: str) -> "PairObserver":
-        """What an engine reports to; its series exist from now on."""
+        """The observer of an engine; its series exist from now on."""
         for api, each in product(get_args(Api), pair.split("+")):
             self._request_seconds.labels(api, each)
         return PairObserver(self, pair)
 
     def watch_engines(self, read: Callable[[], Mapping[str, EngineGauges]]) -> None:
-        """Ask for the engines' gauges, by pair, whenever somebody scrapes."""
+        """`read` gives the gauges of each engine, by pair; it is called at every scrape."""
         self._read_engines = read
 
     def _refresh_gauges(self) -> None:
@@ -163,15 +166,16 @@ class Metrics:
             (self._queued_segments, "queued_segments"),
             (self._queued_tokens, "queued_tokens"),
         ):
-            gauge.clear()  # an engine that is gone leaves none of its gauges
+            gauge.clear()  # so that no gauge stays of an engine that is gone
             for pair, engine in engines.items():
                 gauge.labels(pair).set(getattr(engine, attribute))
 
-    def bundle_loaded(self, outcome: LoadOutcome) -> None:
-        self._bundle_loads.labels(outcome).add()
+    def bundles_loaded(self, num_loaded: int, num_failed: int) -> None:
+        self._bundle_loads.labels("loaded").add(num_loaded)
+        self._bundle_loads.labels("failed").add(num_failed)
 
     def set_bundles(self, bundles: Iterable[tuple[str, str, str, str]]) -> None:
-        """Replace what serves: (pair, name, version, precision) of each."""
+        """The bundles that serve now: (pair, name, version, precision) of each."""
         self._bundle_info.clear()
         for labels in bundles:
             self._bundle_info.labels(*labels).set(1)
@@ -182,7 +186,7 @@ class Metrics:
     # Reading
 
     def exposition(self, accept: str) -> tuple[bytes, str]:
-        """What `/metrics` answers, and its content type: text, or OpenMetrics for who asks for it."""
+        """The answer of `/metrics` and its content type: text, or OpenMetrics if `accept` asks for it."""
         self._refresh_gauges()
         encode, content_type = choose_encoder(accept)
         return encode(self.registry), content_type
@@ -324,6 +328,9 @@ class PairObserver:
 class _Throttling(Collector):
     """Read from the cgroup when scraped; 0 where there is none, so that the series exists everywhere."""
 
+    def __init__(self, read: Callable[[], float | None] = lambda: None) -> None:
+        self._read = read
+
     def describe(self) -> Iterator[Metric]:
         yield CounterMetricFamily(
             "dragoman_cpu_throttled_seconds", "Time for which the CPU quota stopped this container"
@@ -332,7 +339,7 @@ class _Throttling(Collector):
     def collect(self) -> Iterator[Metric]:
         family = next(self.describe())
         assert isinstance(family, CounterMetricFamily)
-        family.add_metric([], cgroup.throttled_seconds() or 0.0)
+        family.add_metric([], self._read() or 0.0)
         yield family
 
 

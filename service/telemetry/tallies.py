@@ -1,8 +1,8 @@
-"""Counts and histograms that cost little to add to: a request adds to a dozen of them, every decoder step to two.
+"""Counts and histograms that are cheap to add to: a request adds to a dozen of them, every decoder step to two.
 
-They only add up. What they are called, their labels, and how a scrape tells them is left to `metrics.py`. Each has one
-lock, taken once for whatever is added at a time; `prometheus_client` takes several, and looks for a bucket bound by
-bound, which for a sentence came to more than all else that was done for it around the network.
+Their names, labels and exposition are in `metrics.py`. Each has one lock, which is taken once per call. The counters
+of `prometheus_client` take several locks and compare a value with every bound: for a sentence this cost more than all
+other work around the network.
 """
 
 import time
@@ -13,7 +13,7 @@ from threading import Lock
 
 
 class Count:
-    """Adds up, from any thread."""
+    """A sum; any thread may add to it."""
 
     __slots__ = ("_lock", "created_at", "value")
 
@@ -28,14 +28,14 @@ class Count:
 
 
 class Histogram:
-    """Counts values by the least bound that they do not exceed, from any thread."""
+    """Counts values by the lowest bound that they do not exceed; any thread may add to it."""
 
     __slots__ = ("_bounds", "_counts", "_lock", "_sum", "created_at")
 
     def __init__(self, bounds: Sequence[float]) -> None:
         self._lock = Lock()
         self._bounds = list(bounds)  # ascending
-        self._counts = [0] * (len(bounds) + 1)  # the last: above all bounds
+        self._counts = [0] * (len(bounds) + 1)  # the last one: values above all bounds
         self._sum = 0.0
         self.created_at = time.time()
 

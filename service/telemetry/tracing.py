@@ -1,8 +1,8 @@
-"""OpenTelemetry, for who asks for it (extra `tracing`): a span per translation, with queue, encode and decode inside.
+"""OpenTelemetry (extra `tracing`): a span per translation, with spans for queue, encode and decode inside.
 
 Spans are written when a request is over, from times that were measured anyway, so tracing costs nothing while a
-request runs. Where they go is OpenTelemetry's own configuration, `OTEL_EXPORTER_OTLP_ENDPOINT` and its family. No
-span holds any of a request's text.
+request runs. OpenTelemetry's own variables, such as `OTEL_EXPORTER_OTLP_ENDPOINT`, say where they are sent. No span
+holds any of a request's text.
 """
 
 import time
@@ -51,14 +51,14 @@ class Tracing:
 
 
 def open_tracing() -> Tracing:
-    """Export by OTLP over HTTP; raises ImportError with what to install."""
+    """Export by OTLP over HTTP; raises an ImportError that says what to install."""
     try:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
         from opentelemetry.sdk.resources import Resource
         from opentelemetry.sdk.trace import TracerProvider
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
     except ImportError:
-        raise ImportError("Tracing needs more packages: pip install 'dragoman[tracing]'.") from None
+        raise ImportError("DRAGOMAN_TRACING needs more packages: run pip install 'dragoman[tracing]'.") from None
     provider = TracerProvider(resource=Resource.create({"service.name": "dragoman"}))
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
     return Tracing(provider.get_tracer("dragoman"))

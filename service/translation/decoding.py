@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from dragoman.service import errors
-from dragoman.service.catalog.catalog import Served
+from dragoman.service.catalog.served import Served
 from dragoman.service.engine.job import (
     DecodingOptions,
     DecodingResult,
@@ -39,10 +39,9 @@ from dragoman.service.translation.contract import (
 from dragoman.service.translation.placeholders import Chunk, plain_text
 from dragoman.service.translation.plan import Literal, Plan, Planner, Unit
 from dragoman.service.translation.tag_places import Floats, Reach, is_tag, place_tags
-from dragoman.service.translation.tokenizer import Tokenizer
 
 # Of a bundle's translation, given as the ids of source and target: [target tokens, source tokens], or nothing.
-AskAttention = Callable[[Served[Tokenizer], Sequence[int], Sequence[int]], Awaitable[Floats | None]]
+AskAttention = Callable[[Served, Sequence[int], Sequence[int]], Awaitable[Floats | None]]
 
 # How bad an ending is, when several units make one segment.
 _BY_SEVERITY = (

@@ -12,13 +12,12 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from dragoman.service.catalog.catalog import Served
+from dragoman.service.catalog.served import Served
 from dragoman.service.engine.explainer import Explainer
 from dragoman.service.translation.tag_places import Floats
-from dragoman.service.translation.tokenizer import Tokenizer
 
 T = TypeVar("T")
-OpenExplainer = Callable[[Served[Tokenizer]], Explainer]
+OpenExplainer = Callable[[Served], Explainer]
 
 log = logging.getLogger("dragoman.explain")
 
@@ -27,16 +26,14 @@ class Explainers:
     def __init__(self, open_explainer: OpenExplainer) -> None:
         """`open_explainer` is called on the thread, when a bundle is first asked."""
         self._open = open_explainer
-        self._explainers: WeakKeyDictionary[Served[Tokenizer], Explainer] = WeakKeyDictionary()
+        self._explainers: WeakKeyDictionary[Served, Explainer] = WeakKeyDictionary()
         # One thread, so that callers who leave cannot make several explanations run at one time.
         self._worker = ThreadPoolExecutor(1, "explain")
 
-    def submit(self, served: Served[Tokenizer], work: Callable[[Explainer], T]) -> "Future[T]":
+    def submit(self, served: Served, work: Callable[[Explainer], T]) -> "Future[T]":
         return self._worker.submit(lambda: work(self._of(served)))
 
-    async def attention(
-        self, served: Served[Tokenizer], source_ids: Sequence[int], target_ids: Sequence[int]
-    ) -> Floats | None:
+    async def attention(self, served: Served, source_ids: Sequence[int], target_ids: Sequence[int]) -> Floats | None:
         """[target tokens, source tokens], the mean of all layers and heads; None where the bundle cannot tell."""
         if not target_ids:
             return None
@@ -52,7 +49,7 @@ class Explainers:
             log.exception("a bundle's explain graph failed; its tags are put back without it")
             return None
 
-    def _of(self, served: Served[Tokenizer]) -> Explainer:
+    def _of(self, served: Served) -> Explainer:
         explainer = self._explainers.get(served)
         if explainer is None:
             explainer = self._explainers[served] = self._open(served)

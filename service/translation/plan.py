@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from dragoman.service.bundles.manifest import EXPLAIN
-from dragoman.service.catalog.catalog import Hop
+from dragoman.service.catalog.served import Hop
 from dragoman.service.translation.capitals import is_shouted, shouted, spoken
 from dragoman.service.translation.contract import SegmentWarning
 from dragoman.service.translation.entities import read_entities
@@ -35,7 +35,7 @@ from dragoman.service.translation.placeholders import (
 from dragoman.service.translation.segments import SourceSegment, SplitText, split
 from dragoman.service.translation.spelling import as_written_today
 from dragoman.service.translation.tag_places import is_tag, tags_in_order, visible, without_tags
-from dragoman.service.translation.tokenizer import UNKNOWN, Tokenizer
+from dragoman.service.translation.tokenizer import UNKNOWN
 
 # Marks at the edges of a piece belong to what stands beside it, and a model makes words of them; how a sentence ends
 # is part of what it says.
@@ -80,7 +80,7 @@ class TextPlan(NamedTuple):
 class Planner:
     """Plans for one hop; what the bundle recommends holds within what the server allows."""
 
-    def __init__(self, hop: Hop[Tokenizer], max_beam_size: int, target: str | None = None) -> None:
+    def __init__(self, hop: Hop, max_beam_size: int, target: str | None = None) -> None:
         """`target` is the language in the end, where this hop is not the last."""
         bundle = hop.served.bundle
         self._languages = hop.pair.source, target or hop.pair.target

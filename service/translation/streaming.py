@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 
-from dragoman.service.translation.tokenizer import StreamDecoder
+from dragoman.service.catalog.served import TokenStream
 
 
 class TokenSink:
@@ -14,7 +14,7 @@ class TokenSink:
         self._pieces: asyncio.Queue[str | None] = asyncio.Queue()
         self._sent = ""
 
-    def listener(self, decoder: StreamDecoder) -> Callable[[int, float], None]:
+    def listener(self, decoder: TokenStream) -> Callable[[int, float], None]:
         """What to call with every token."""
 
         def receive(token_id: int) -> None:

@@ -13,6 +13,7 @@ from typing import Protocol
 import sentencepiece
 
 from dragoman.service.bundles.manifest import Bundle, BundleError
+from dragoman.service.catalog.served import Tokenizer
 from dragoman.service.translation.normalization import CLEANED, clean
 
 WORD_MARK = "\u2581"  # SentencePiece writes a space as this
@@ -34,35 +35,6 @@ class Vocabulary(Protocol):
 
     def piece_bytes(self, token_id: int) -> bytes:
         """The UTF-8 bytes that the token stands for, perhaps a part of a character; empty for control symbols."""
-
-
-class Tokenizer(Protocol):
-    """Text <-> ids. Placeholder numbers stand among the text; a kind without placeholders has `num_placeholders` 0."""
-
-    @property
-    def num_placeholders(self) -> int: ...
-
-    @property
-    def known_characters(self) -> frozenset[str]:
-        """Characters with a token of their own; others become bytes or `unk`, which few models were taught."""
-
-    def encode(self, parts: Sequence[str | int]) -> list[int]:
-        """Source ids, without prefix and end of sentence."""
-
-    def encode_target(self, parts: Sequence[str | int]) -> list[int]:
-        """Target ids of whole words, for a forced prefix."""
-
-    def decode(self, ids: Sequence[int]) -> str:
-        """The text alone, without blanks at either end: what `stream` gives, joined."""
-
-    def decode_parts(self, ids: Sequence[int]) -> list[str | int]:
-        """Text and placeholder numbers in order, without blanks at either end."""
-
-    def token_text(self, token_id: int) -> str:
-        """How a token looks in a list of tokens."""
-
-    def stream(self) -> "StreamDecoder":
-        """A decoder for tokens as they come."""
 
 
 class StreamDecoder:

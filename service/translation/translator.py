@@ -11,7 +11,8 @@ from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from typing import TypeVar
 
 from dragoman.service import errors
-from dragoman.service.catalog.catalog import Catalog, Lease, NoRouteError
+from dragoman.service.catalog.catalog import Catalog, NoRouteError
+from dragoman.service.catalog.served import Lease
 from dragoman.service.translation.cache import SegmentCache
 from dragoman.service.translation.checks import check_request
 from dragoman.service.translation.contract import (
@@ -37,7 +38,6 @@ from dragoman.service.translation.language import Detector
 from dragoman.service.translation.plan import Planner, TextPlan
 from dragoman.service.translation.segments import SplitText
 from dragoman.service.translation.streaming import TokenSink
-from dragoman.service.translation.tokenizer import Tokenizer
 from dragoman.service.translation.work import TextWork, Work
 
 __all__ = [
@@ -69,7 +69,7 @@ _SURE = 4.0
 class Translator:
     def __init__(
         self,
-        catalog: Catalog[Tokenizer],
+        catalog: Catalog,
         detector: Detector,
         cache: SegmentCache,
         limits: TranslationLimits,
@@ -130,7 +130,7 @@ class Translator:
         size = sum(map(len, texts))
         source, target = self._catalog.code(source), self._catalog.code(target)
         sources = await self._sources(texts, source, target, size)
-        leases: list[Lease[Tokenizer]] = []
+        leases: list[Lease] = []
         try:
             ways = {language: self._way(language, target, leases) for language in dict(sources)}
             planned = await _off_loop(lambda: _plan(texts, sources, ways, options), size > _INLINE_CHARACTERS)
@@ -155,7 +155,7 @@ class Translator:
         work = functools.partial(_detected, self._detector, texts, candidates, sources, target)
         return [(detection.language, detection) for detection in await _off_loop(work, away)]
 
-    def _way(self, source: str, target: str, leases: list[Lease[Tokenizer]]) -> tuple[Planner, ...]:
+    def _way(self, source: str, target: str, leases: list[Lease]) -> tuple[Planner, ...]:
         if source == target and any(source in route[:2] for route in self._catalog.routes()):
             return ()
         try:

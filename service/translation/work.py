@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import NamedTuple, Self
 
-from dragoman.service.catalog.catalog import Lease
+from dragoman.service.catalog.served import Lease
 from dragoman.service.engine.job import FinishReason
 from dragoman.service.errors import DeadlineExceeded, StrictRefusal
 from dragoman.service.translation.contract import (
@@ -32,7 +32,6 @@ from dragoman.service.translation.decoding import (
 from dragoman.service.translation.numbers import changed_numbers
 from dragoman.service.translation.plan import Plan, Planner, TextPlan, Unit
 from dragoman.service.translation.streaming import TokenSink
-from dragoman.service.translation.tokenizer import Tokenizer
 
 _INLINE_SEGMENTS = 50  # queued upon the event loop; more would make other requests wait
 
@@ -60,7 +59,7 @@ class Work:
         target: str,
         decoder: RequestDecoder,
         options: TranslationOptions,
-        leases: Sequence[Lease[Tokenizer]],
+        leases: Sequence[Lease],
     ) -> None:
         self.texts, self._target = texts, target
         self._decoder, self._options, self._leases = decoder, options, leases

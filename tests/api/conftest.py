@@ -12,6 +12,7 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
+from dragoman.service.api.edge_limits import DEFAULT_LIMITS, EdgeLimits
 from dragoman.service.app import create_app
 from dragoman.service.process.server import Server, make_server
 from dragoman.service.settings import Settings
@@ -39,8 +40,10 @@ def open_client(translator: FakeTranslator) -> OpenClient:
     """A client of an app in this process, started as a server would start it."""
 
     @asynccontextmanager
-    async def open_app(app: FastAPI | None = None, **settings: Any) -> AsyncIterator[httpx.AsyncClient]:
-        app = app or create_app(Settings(watch=False, **settings), build=fake_parts(translator))
+    async def open_app(
+        app: FastAPI | None = None, limits: EdgeLimits = DEFAULT_LIMITS, **settings: Any
+    ) -> AsyncIterator[httpx.AsyncClient]:
+        app = app or create_app(Settings(watch=False, **settings), build=fake_parts(translator), limits=limits)
         async with app.router.lifespan_context(app):
             transport = httpx.ASGITransport(app=app)
             async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
@@ -89,10 +92,10 @@ class RunningServer:
 @pytest.fixture
 def open_server(translator: FakeTranslator) -> OpenServer:
     @contextmanager
-    def open_app(build: Any = None, **given: Any) -> Iterator[str]:
+    def open_app(build: Any = None, limits: EdgeLimits = DEFAULT_LIMITS, **given: Any) -> Iterator[str]:
         """`build` is what `create_app` takes; without it the translator is a fake."""
         settings = Settings(**{"watch": False, "port": 0, "grace_seconds": 5, **given})
-        app = create_app(settings, build=build or fake_parts(translator))
+        app = create_app(settings, build=build or fake_parts(translator), limits=limits)
         with RunningServer(app, settings) as url:
             yield url
 

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from dragoman.service.assembly import Parts, build_parts
 from dragoman.service.bundles.manifest import WEIGHTS, Bundle
-from dragoman.service.settings import Settings
 from tests.bundles.fakes import fake_runner, write_bundle
 from tests.engine.reverse_runner import FakeRunner
 
@@ -21,8 +20,8 @@ class Runners:
         self.of: dict[str, FakeRunner] = {}
         self.before_step: Callable[[int], None] = lambda step: None
 
-    def __call__(self, bundle: Bundle, settings: Settings) -> Sequence[FakeRunner]:
-        runner = fake_runner(bundle.file(WEIGHTS).read_text(), settings.max_rows, bundle.limits.max_source_tokens)
+    def __call__(self, bundle: Bundle, max_rows: int) -> Sequence[FakeRunner]:
+        runner = fake_runner(bundle.file(WEIGHTS).read_text(), max_rows, bundle.limits.max_source_tokens)
         runner.before_step = lambda step: self.before_step(step)
         self.of[f"{bundle.name} {bundle.version}"] = runner
         return [runner]

@@ -8,7 +8,7 @@ import asyncio
 import sys
 
 from dragoman.service.app import create_app
-from dragoman.service.commands.main import _announce
+from dragoman.service.commands.serve import announce
 from dragoman.service.process.server import make_server
 from dragoman.service.settings import load_settings
 from dragoman.service.telemetry.logs import configure_logs
@@ -26,7 +26,7 @@ def main() -> None:
 
     translator.before = work
     app = create_app(settings, build=fake_parts(translator))
-    make_server(app, settings, announce=lambda sockets: _announce(settings, sockets)).run()
+    make_server(app, settings, announce=lambda sockets: announce(settings, sockets)).run()
 
 
 if __name__ == "__main__":

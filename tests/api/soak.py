@@ -1,8 +1,8 @@
 """`python -m tests.api.soak [--seconds 60] [--clients 200] [--bundles DIR]`: a real server, a crowd, and no mistakes.
 
-Starts `dragoman serve` twice, without and with cache and single flight. Every text is asked for alone, then by a crowd
-for the given time; each answer must equal the lonely one, byte for byte. Memory is read at the start and at the end:
-it must not grow with the work. Exits with 1 when anything is wrong.
+Starts a server twice, without and with cache and single flight. Every text is asked for alone, then by a crowd for the
+given time; each answer must equal the lonely one, byte for byte. Memory is read at the start and at the end: it must
+not grow with the work. Exits with 1 when anything is wrong.
 """
 
 import argparse
@@ -22,7 +22,7 @@ import psutil
 from tests.api.crowd import Question, Report, ask_alone, ask_in_a_crowd
 
 SENTENCES = Path(__file__).parents[1] / "data" / "sentences.tsv"
-PLAIN = {"DRAGOMAN_CACHE_BYTES": "0", "DRAGOMAN_SINGLE_FLIGHT": "false"}
+PLAIN = {"DRAGOMAN_CACHE_BYTES": "0"}
 ALWAYS = {
     "DRAGOMAN_MAX_QUEUED_TOKENS": "1000000",  # a refusal would be right, but it is not what is tested here
     "DRAGOMAN_TIMEOUT_SECONDS": "600",  # likewise: fair shares of 200 clients are small, and a document takes its time
@@ -49,7 +49,9 @@ def questions(pairs: set[tuple[str, str]]) -> list[Question]:
 
 @asynccontextmanager
 async def serve(bundles: Path | None, variables: dict[str, str]) -> AsyncIterator[tuple[str, psutil.Process]]:
-    command = [sys.executable, "-m", "dragoman.service.commands.main", "serve", "--port", "0"]
+    # The server of the benchmarks has no single flight.
+    module = ["bench.servers.ours"] if variables == PLAIN else ["dragoman.service.commands.main", "serve"]
+    command = [sys.executable, "-m", *module, "--port", "0"]
     command += ["--bundles", str(bundles)] if bundles else []
     environment = {**os.environ, **ALWAYS, **variables}
     process = await asyncio.create_subprocess_exec(*command, env=environment, stdout=subprocess.PIPE)

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from dragoman.service.api.keys import KeyRing
-from dragoman.service.commands.doctor import Finding, bundles, cpu, quota, runtime
+from dragoman.service.commands.checkup import Finding, bundles, cpu, quota, runtime
 from dragoman.service.commands.main import cli
 from dragoman.service.settings import Settings
 from tests.bundles.fakes import write_bundle
@@ -52,7 +52,7 @@ def test_a_key_is_printed_once_and_works(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["keys", "add", "a b"], "A name is"),
+        (["keys", "add", "a b"], "A name has"),
         (["keys", "add", "there"], "already"),
         (["keys", "remove", "nobody"], "no key named nobody"),
     ],
@@ -97,7 +97,15 @@ def test_an_interruption_during_the_start_ends_it_quietly(module: str) -> None:
 
 def test_models_of_an_empty_directory_are_none(tmp_path: Path) -> None:
     """An empty table would look like a fault."""
-    assert "No bundles here" in run("models", "--bundles", tmp_path)[1]
+    assert "no bundles here" in run("models", "--bundles", tmp_path)[1]
+
+
+def test_models_says_which_bundle_is_shadowed(tmp_path: Path) -> None:
+    """And which one serves instead, without loading any."""
+    write_bundle(tmp_path / "a", name="pt-en", version="1.9")
+    write_bundle(tmp_path / "b", name="pt-en", version="1.10")
+    told = "Shadowed: pt-en 1.9 does not serve pt to en, because pt-en 1.10 is newer."
+    assert told in run("models", "--bundles", tmp_path)[1].splitlines()
 
 
 def test_a_bundle_that_is_being_copied_is_nobodys_business(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -14,7 +15,7 @@ from tests.api.rooms import Runners, write_bundles
 from tests.bundles.fakes import sentences, write_bundle
 
 NUM_CLIENTS = 200
-SECONDS = 10.0  # a minute of it, on real bundles, is `make soak`
+FULL = pytest.param(10.0, marks=pytest.mark.full)  # a minute of it, on real bundles, is `make soak`
 
 
 def questions() -> list[Question]:
@@ -34,15 +35,18 @@ def for_seconds(seconds: float) -> Callable[[Report], bool]:
     return lambda report: time.monotonic() < end or report.num_answers < NUM_CLIENTS
 
 
-@pytest.mark.parametrize("settings", [{"cache_bytes": 0, "single_flight": False}, {}], ids=["plain", "cached"])
+@pytest.mark.parametrize("seconds", [2.0, FULL])
+@pytest.mark.parametrize("shares", [False, True], ids=["plain", "cached"])
 async def test_each_of_200_clients_gets_its_own_answer(
-    open_server: OpenServer, tmp_path: Path, settings: dict[str, object]
+    open_server: OpenServer, tmp_path: Path, shares: bool, seconds: float
 ) -> None:
     """Equal to the lonely answer, byte for byte; with and without cache and single flight."""
     asked = questions()
-    with open_server(Runners().build, bundles=write_bundles(tmp_path), max_rows=64, **settings) as url:
+    build = partial(Runners().build, single_flight=shares)
+    settings = {} if shares else {"cache_bytes": 0}
+    with open_server(build, bundles=write_bundles(tmp_path), max_rows=64, **settings) as url:
         expected = await ask_alone(url, asked)
-        report = await ask_in_a_crowd(url, asked, expected, NUM_CLIENTS, for_seconds(SECONDS))
+        report = await ask_in_a_crowd(url, asked, expected, NUM_CLIENTS, for_seconds(seconds))
     assert dict(report.statuses) == {200: report.num_answers}
     assert report.num_wrong == 0
 

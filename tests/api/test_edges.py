@@ -8,6 +8,7 @@ from functools import partial
 import pytest
 
 from dragoman.service.api import native
+from dragoman.service.api.edge_limits import EdgeLimits
 from dragoman.service.api.sse import EventStream
 from tests.api.conftest import OpenServer, open_http
 from tests.api.fakes import FakeTranslator
@@ -19,7 +20,7 @@ HEAD = b"POST /v1/translate HTTP/1.1\r\nHost: test\r\nContent-Type: application/
 
 async def test_a_body_that_comes_too_slowly_is_refused(open_server: OpenServer) -> None:
     """A client that sends a byte a minute must not hold anything but its own connection."""
-    with open_server(body_timeout_seconds=0.2) as url:
+    with open_server(limits=EdgeLimits(body_timeout_seconds=0.2)) as url:
         async with Wire.open(url) as wire:
             await wire.send(HEAD + b'Content-Length: 100\r\n\r\n{"text":')
             answer = await wire.answer()
@@ -30,7 +31,7 @@ async def test_a_body_that_comes_too_slowly_is_refused(open_server: OpenServer) 
 
 async def test_headers_that_come_too_slowly_are_hung_up_on(open_server: OpenServer) -> None:
     """A connection that never asks anything is closed, also on its second request."""
-    with open_server(header_timeout_seconds=0.2) as url:
+    with open_server(limits=EdgeLimits(header_timeout_seconds=0.2)) as url:
         async with Wire.open(url) as silent:
             assert (await silent.answer()).status == 408
             assert await silent.ended()
@@ -43,7 +44,7 @@ async def test_headers_that_come_too_slowly_are_hung_up_on(open_server: OpenServ
 
 async def test_headers_that_are_too_long_are_refused(open_server: OpenServer) -> None:
     """In the shape of the API, when they end."""
-    with open_server(max_header_bytes=4096) as url:
+    with open_server(limits=EdgeLimits(max_header_bytes=4096)) as url:
         async with Wire.open(url) as wire:
             await wire.send(b"GET /v2/usage HTTP/1.1\r\nHost: test\r\nX-Long: " + b"a" * 5000 + b"\r\n\r\n")
             answer = await wire.answer()
@@ -52,7 +53,7 @@ async def test_headers_that_are_too_long_are_refused(open_server: OpenServer) ->
 
 async def test_headers_that_never_end_are_hung_up_on(open_server: OpenServer) -> None:
     """They would otherwise be collected for ever."""
-    with open_server(max_header_bytes=4096) as url:
+    with open_server(limits=EdgeLimits(max_header_bytes=4096)) as url:
         async with Wire.open(url) as wire:
             await wire.send(b"GET /v2/usage HTTP/1.1\r\nHost: test\r\nX-Long: " + b"a" * 5000)
             assert (await wire.answer()).status == 431
@@ -171,7 +172,7 @@ async def test_headers_that_come_with_the_end_of_a_large_body_are_not_counted_as
     first, second = ({**ASKED, "text": text} for text in ("gato " * 2000, "dois"))
     bodies = [json.dumps(each).encode() for each in (first, second)]
     requests = [HEAD + b"Content-Length: %d\r\n\r\n" % len(body) + body for body in bodies]
-    with open_server(max_header_bytes=4096) as url:
+    with open_server(limits=EdgeLimits(max_header_bytes=4096)) as url:
         async with Wire.open(url) as wire:
             await wire.send(requests[0] + requests[1][:20])
             assert (await wire.answer()).status == 200
@@ -188,7 +189,7 @@ async def test_headers_wait_for_the_answers_before_them(open_server: OpenServer,
     translator.before = longer_than_headers_may_take
     body = json.dumps(ASKED).encode()
     request = HEAD + b"Content-Length: %d\r\n\r\n" % len(body) + body
-    with open_server(header_timeout_seconds=0.1) as url:
+    with open_server(limits=EdgeLimits(header_timeout_seconds=0.1)) as url:
         async with Wire.open(url) as wire:
             await wire.send(request * 2 + request[:20])
             statuses = [(await wire.answer()).status for _ in range(3)]

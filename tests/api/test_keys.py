@@ -23,9 +23,9 @@ class Calendar:
         return self.now
 
 
-def open_gate(path: Path | None, require_key: bool = True, requests_per_minute: int = 0) -> tuple[Gate, Clock]:
+def open_gate(path: Path | None, requests_per_minute: int = 0) -> tuple[Gate, Clock]:
     clock = Clock()
-    gate = Gate(KeyRing(path), RateLimiter(clock), Usage(None), require_key, requests_per_minute)
+    gate = Gate(KeyRing(path), RateLimiter(clock), Usage(None), requests_per_minute)
     return gate, clock
 
 
@@ -100,14 +100,6 @@ def test_a_key_decides_who_may_ask(keys: Path) -> None:
     for key in (None, "", "wrong", "\ud800"):
         with pytest.raises(Forbidden):
             gate.admit(key, "1.2.3.4")
-
-
-def test_keys_may_be_optional_but_not_wrong(keys: Path) -> None:
-    """A key that does not work would otherwise look like one that does."""
-    gate, _ = open_gate(keys, require_key=False)
-    assert gate.admit(None, "1.2.3.4").key is None
-    with pytest.raises(Forbidden):
-        gate.admit("wrong", "1.2.3.4")
 
 
 def test_without_a_file_any_key_is_ignored() -> None:

@@ -7,6 +7,7 @@ import httpx
 import pytest
 
 from dragoman.service.api import schemas
+from dragoman.service.api.edge_limits import EdgeLimits
 from dragoman.service.errors import DeadlineExceeded, QueueFull, StrictRefusal
 from tests.api.conftest import OpenClient, OpenServer
 from tests.api.fakes import FakeTranslator
@@ -317,6 +318,6 @@ def test_the_live_stream_shows_state_and_ends_on_drain(open_server: OpenServer, 
 
 async def test_watchers_are_limited(open_client: OpenClient) -> None:
     """A page left open by everybody must not cost what translations need."""
-    async with open_client(max_live_streams=0) as client:
+    async with open_client(limits=EdgeLimits(max_live_streams=0)) as client:
         response = await client.get("/v1/live")
     assert response.status_code == 429

@@ -79,7 +79,7 @@ async def test_the_document_pages_work_without_internet(open_client: OpenClient)
 
 async def test_documents_can_be_switched_off(open_client: OpenClient) -> None:
     """Some do not want to show what they serve."""
-    async with open_client(docs=False) as client:
+    async with open_client(pages=False) as client:
         assert [(await client.get(path)).status_code for path in ("/docs", "/openapi.json")] == [404, 404]
 
 

@@ -34,13 +34,13 @@ async def test_the_page_and_its_files_are_served(open_client: OpenClient, direct
 
 async def test_the_page_takes_no_path_from_the_apis(open_client: OpenClient) -> None:
     """What is not there is 404, and a wrong method 405, with or without a page."""
-    for playground in (True, False):
-        async with open_client(playground=playground) as client:
+    for pages in (True, False):
+        async with open_client(pages=pages) as client:
             assert (await client.get("/nothing")).status_code == 404
             assert (await client.get("/v1/translate")).headers["allow"] == "POST"
 
 
 async def test_the_page_can_be_switched_off(open_client: OpenClient) -> None:
     """Some want an API and nothing else."""
-    async with open_client(playground=False) as client:
+    async with open_client(pages=False) as client:
         assert (await client.get("/")).status_code == 404

@@ -4,8 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from dragoman.service.api.edge_limits import EdgeLimits
 from dragoman.service.process.cgroup import available_cpus, cpu_quota, throttled_seconds
-from dragoman.service.settings import SettingsError, describe, load_settings
+from dragoman.service.settings import REMOVED, SettingsError, describe, load_settings
+from dragoman.service.translation.contract import TranslationLimits
 
 
 def test_the_environment_sets_them(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -30,6 +32,36 @@ def test_a_misspelt_variable_is_refused(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setenv("DRAGOMAN_MAX_ROW", "16")
     with pytest.raises(SettingsError, match="did you mean DRAGOMAN_MAX_ROWS"):
         load_settings()
+
+
+def test_a_setting_of_an_earlier_version_is_named_with_what_holds_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that ignored it would not do what its operator expects."""
+    monkeypatch.setenv("DRAGOMAN_REQUIRE_KEY", "false")
+    with pytest.raises(SettingsError, match="DRAGOMAN_REQUIRE_KEY is no longer a setting, unset it: every caller"):
+        load_settings()
+
+
+def test_no_setting_is_both_there_and_removed() -> None:
+    """And what a message tells people to set instead is a setting."""
+    variables = {row.variable for row in describe()}
+    assert not variables & set(REMOVED)
+    named = {word.strip(",.") for sentence in REMOVED.values() for word in sentence.split()}
+    assert {word for word in named if word.startswith("DRAGOMAN_")} <= variables
+
+
+def test_the_limits_that_are_told_are_those_that_hold() -> None:
+    """Somebody had set them; the message says which value is used now."""
+    assert f"{EdgeLimits().body_timeout_seconds:.0f} s" in REMOVED["DRAGOMAN_BODY_TIMEOUT_SECONDS"]
+    assert f"{EdgeLimits().header_timeout_seconds:.0f} s" in REMOVED["DRAGOMAN_HEADER_TIMEOUT_SECONDS"]
+    assert f"{EdgeLimits().max_header_bytes} bytes" in REMOVED["DRAGOMAN_MAX_HEADER_BYTES"]
+    assert f"{EdgeLimits().max_live_streams} watchers" in REMOVED["DRAGOMAN_MAX_LIVE_STREAMS"]
+    assert f"{TranslationLimits().max_glossary_terms} terms" in REMOVED["DRAGOMAN_MAX_GLOSSARY_TERMS"]
+
+
+def test_a_setting_that_is_misspelt_in_code_is_refused() -> None:
+    """The environment is not the only place to slip."""
+    with pytest.raises(SettingsError, match="MAX_ROW: "):
+        load_settings(max_row=16)
 
 
 def test_kubernetes_service_links_are_not_settings(monkeypatch: pytest.MonkeyPatch) -> None:

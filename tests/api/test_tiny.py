@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 import deepl
@@ -42,8 +43,8 @@ def questions() -> list[Question]:
 async def test_a_crowd_gets_the_bytes_of_the_lonely(open_server: OpenServer, bundles: Path) -> None:
     """The first promise, through HTTP and the real graphs: text and scores, bit for bit, greedy and beam."""
     asked = questions()
-    plain = {"cache_bytes": 0, "single_flight": False, "threads": 2}
-    with open_server(build_parts, bundles=bundles, **plain) as url:
+    build = partial(build_parts, single_flight=False)
+    with open_server(build, bundles=bundles, cache_bytes=0, threads=2) as url:
         expected = await ask_alone(url, asked)
         report = await ask_in_a_crowd(url, asked, expected, 200, lambda report: report.num_answers < 600)
     assert dict(report.statuses) == {200: report.num_answers}

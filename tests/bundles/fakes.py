@@ -35,7 +35,7 @@ from dragoman.service.catalog.catalog import Catalog
 from dragoman.service.engine.job import DecodingRules
 from dragoman.service.engine.loop import Engine
 from dragoman.service.engine.scheduler import EngineSettings
-from dragoman.service.translation.tokenizer import SentencePieceTokenizer, Tokenizer, load_tokenizer
+from dragoman.service.translation.tokenizer import SentencePieceTokenizer, load_tokenizer
 from tests.data.make_tokenizers import path_of
 from tests.engine.reverse_runner import EOS, FakeRunner, LogProbs
 
@@ -187,23 +187,5 @@ class RecordingEngine(Engine):
         self.on_stop()
 
 
-class CatalogEvents:
-    """An observer that remembers."""
-
-    def __init__(self) -> None:
-        self.events: list[tuple[str, str]] = []
-
-    def loaded(self, bundle: Bundle) -> None:
-        self.events.append(("loaded", f"{bundle.name} {bundle.version}"))
-
-    def failed(self, path: Path, problem: str) -> None:
-        self.events.append(("failed", path.name))
-
-    def unloaded(self, bundle: Bundle) -> None:
-        self.events.append(("unloaded", f"{bundle.name} {bundle.version}"))
-
-
-def open_catalog(
-    *roots: Path, engines: FakeEngines | None = None, events: CatalogEvents | None = None, pivot: bool = True
-) -> Catalog[Tokenizer]:
-    return Catalog(roots, engines or FakeEngines(), load_tokenizer, events or CatalogEvents(), pivot)
+def open_catalog(*roots: Path, engines: FakeEngines | None = None, pivot: bool = True) -> Catalog:
+    return Catalog(roots, engines or FakeEngines(), load_tokenizer, pivot)

@@ -54,7 +54,7 @@ async def test_keys_of_a_secret_rotate_without_a_restart(tmp_path: Path) -> None
     old, new = ({"keys": [{"name": name, "sha256": digest(name)}]} for name in ("old", "new"))
     write_secret(tmp_path, "1", json.dumps(old))
     keys, reloaded = KeyRing(tmp_path / "keys.json"), asyncio.Event()
-    reloader = Reloader(NoBundles(), keys, published=reloaded.set)
+    reloader = Reloader(NoBundles(), keys, published=lambda report: reloaded.set())
     tasks = [asyncio.create_task(work) for work in (reloader.run(), reloader.watch_keys(tmp_path / "keys.json"))]
     try:
         async with asyncio.timeout(30):

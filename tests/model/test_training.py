@@ -109,6 +109,7 @@ def test_coarse_products_train_as_fine_ones(optimizer: str, tmp_path: Path, corp
     assert {p.dtype for p in trainers[1].network.parameters()} == {torch.float32}
 
 
+@pytest.mark.full
 def test_killed_and_resumed_is_as_if_never_killed(tmp_path: Path, corpus_files: tuple[Path, Path]) -> None:
     """kill -9 in mid-run: what follows is bit for bit what would have been."""
     options = ["--max-steps", "14", "--checkpoint-seconds", "0", "--validate-every", "1000"]
@@ -207,6 +208,7 @@ def wait_for(path: Path, process: subprocess.Popen[bytes]) -> None:
     assert path.exists()
 
 
+@pytest.mark.full
 def test_two_processes_are_one_with_twice_the_batch(tmp_path: Path, corpus_files: tuple[Path, Path]) -> None:
     """torchrun on gloo: the loss is normalized by the tokens of all, and Muon's work is shared, not changed."""
     common = ["--max-steps", "3", "--dropout", "0", "--validate-every", "1000", "--optimizer", "muon"]

@@ -9,7 +9,6 @@ from dragoman.service.catalog.catalog import Catalog
 from dragoman.service.translation.cache import SegmentCache
 from dragoman.service.translation.contract import TranslationLimits
 from dragoman.service.translation.language import Detector
-from dragoman.service.translation.tokenizer import Tokenizer
 from dragoman.service.translation.translator import Translator
 from tests.bundles.fakes import FakeEngines, open_catalog
 from tests.clock import Clock
@@ -20,7 +19,7 @@ OpenTranslator = Callable[..., Translator]
 @pytest.fixture
 def open_translator() -> Iterator[OpenTranslator]:
     """Opens translators over the bundles in a directory; all engines end with the test."""
-    catalogs: list[Catalog[Tokenizer]] = []
+    catalogs: list[Catalog] = []
 
     def open_one(
         root: Path,

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from dragoman.service.assembly import EMBEDDED
 from dragoman.service.bundles.manifest import Pair, read_bundle
-from dragoman.service.catalog.catalog import Hop, Served
-from dragoman.service.commands.translate import open_catalog
+from dragoman.service.catalog.served import Hop, Served, Tokenizer
+from dragoman.service.commands.translate import open_parts
 from dragoman.service.translation.cache import SegmentCache
 from dragoman.service.translation.capitals import is_shouted
 from dragoman.service.translation.contract import TranslationLimits
@@ -19,7 +19,7 @@ from dragoman.service.translation.glossary import NO_GLOSSARY, Glossary
 from dragoman.service.translation.language import Detector
 from dragoman.service.translation.plan import Planner, Unit
 from dragoman.service.translation.spelling import as_written_today
-from dragoman.service.translation.tokenizer import MarianTokenizer, Tokenizer, load_tokenizer
+from dragoman.service.translation.tokenizer import MarianTokenizer, load_tokenizer
 from dragoman.service.translation.translator import Translator
 from tests.bundles.fakes import sentences, tokenizer, write_bundle
 from tests.clock import Clock
@@ -189,8 +189,8 @@ async def test_the_answer_shows_the_source_as_it_was_sent(tmp_path: Path, open_t
 @pytest.fixture(scope="module")
 def embedded() -> Iterator[Translator]:
     """What comes with the package, network and all."""
-    with open_catalog(None, "pt", "en", threads=1) as catalog:
-        yield Translator(catalog, Detector(), SegmentCache(0, Clock()), TranslationLimits())
+    with open_parts(None, "pt", "en", threads=1) as parts:
+        yield Translator(parts.catalog, Detector(), SegmentCache(0, Clock()), TranslationLimits())
 
 
 class TestEmbedded:

@@ -1,7 +1,7 @@
-"""How large the batch is that translates a file: more rows than a server's, because nobody waits for a step to end.
+"""The size of the batch that translates a file: more rows than a server's, because nobody waits for a single step.
 
-Rows share the cost of a step, in the runtime and in Python; but their caches must stay near the processor, or attention
-waits for memory. `dragoman.service.commands.translate` and the benchmarks ask here.
+Rows share the cost of a step, in the runtime and in Python. But their caches must stay small enough for the processor's
+own cache, or attention waits for memory.
 """
 
 import math
@@ -10,13 +10,13 @@ from typing import NamedTuple
 from dragoman.service.bundles.manifest import Bundle
 
 _GREEDY = 128, 1024  # rows, and source tokens of all of them: fewer rows where sentences are long
-_GREEDY_OF_LARGE = 64, math.inf  # its weights are read anew at every step, which few rows do not pay for
-_BEAM = 192, 1536  # on few beams Python spends nearly as long as on many
-_LARGE = 16_384  # bytes that a row's caches grow by with a token
+_GREEDY_OF_LARGE = 64, math.inf  # all weights are read at every step, whatever the number of rows
+_BEAM = 192, 1536  # Python takes nearly as long for few beams as for many
+_LARGE = 16_384  # bytes that each token adds to the caches of a row
 
 
 class FileBatch(NamedTuple):
-    """Of each decode loop."""
+    """The batch of each decode loop: rows, and source tokens of all rows."""
 
     rows: int
     tokens: float

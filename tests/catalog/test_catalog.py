@@ -11,17 +11,12 @@ from dragoman.service.bundles.manifest import GOLDEN, MANIFEST, WEIGHTS
 from dragoman.service.catalog import catalog as catalog_module
 from dragoman.service.catalog.catalog import NoRouteError
 from dragoman.service.engine.job import FinishReason, Job
-from tests.bundles.fakes import CatalogEvents, FakeEngines, open_catalog, tokenizer, write_bundle
+from tests.bundles.fakes import FakeEngines, open_catalog, tokenizer, write_bundle
 
 
 @pytest.fixture
 def engines() -> FakeEngines:
     return FakeEngines()
-
-
-@pytest.fixture
-def events() -> CatalogEvents:
-    return CatalogEvents()
 
 
 def rewrite_golden(path: Path, change: Callable[[dict[str, list[float]]], None]) -> None:
@@ -37,28 +32,27 @@ def rewrite_golden(path: Path, change: Callable[[dict[str, list[float]]], None])
     (path / MANIFEST).write_text(json.dumps(manifest))
 
 
-def test_a_bundle_serves_its_pairs_after_its_golden_check(tmp_path: Path, events: CatalogEvents) -> None:
+def test_a_bundle_serves_its_pairs_after_its_golden_check(tmp_path: Path) -> None:
     """The plain path: a directory of bundles becomes translations."""
     write_bundle(tmp_path / "pt-en")
-    catalog = open_catalog(tmp_path, events=events)
+    catalog = open_catalog(tmp_path)
     assert catalog.reload().loaded == ("pt-en 1",)
     assert catalog.routes() == [("pt", "en", None)]
     assert [bundle.name for bundle in catalog.bundles()] == ["pt-en"]
-    assert events.events == [("loaded", "pt-en 1")]
     catalog.close()
 
 
 def test_a_bundle_that_translates_its_golden_sentences_otherwise_never_serves(
-    tmp_path: Path, engines: FakeEngines, events: CatalogEvents
+    tmp_path: Path, engines: FakeEngines
 ) -> None:
     """A broken export must be noticed before a user notices it."""
     write_bundle(tmp_path / "pt-en", kind="reverse", golden_kind="copy")
-    catalog = open_catalog(tmp_path, engines=engines, events=events)
+    catalog = open_catalog(tmp_path, engines=engines)
     report = catalog.reload()
     assert report.loaded == ()
     assert "golden sentence 1" in report.failed[0]
     assert catalog.routes() == []
-    assert events.events == [("failed", "pt-en")]
+    assert len(report.failed) == 1
     assert engines.stopped == ["pt-en 1"]  # nothing of it stays
 
 
@@ -74,7 +68,7 @@ def test_scores_that_differ_are_refused_and_those_within_tolerance_are_not(tmp_p
     rewrite_golden(tmp_path / "far" / "pt-en", shift(2e-3))
     near, far = open_catalog(tmp_path / "near"), open_catalog(tmp_path / "far")
     assert near.reload().loaded == ("pt-en 1",)
-    assert "scores golden sentence 1 otherwise" in far.reload().failed[0]
+    assert "golden sentence 1 a log-probability that differs by 0.0020" in far.reload().failed[0]
     near.close()
 
 
@@ -139,12 +133,12 @@ def test_a_half_copied_bundle_leaves_the_old_one_serving(tmp_path: Path) -> None
     catalog.close()
 
 
-def test_a_bundle_is_copied_under_a_name_with_a_dot_and_renamed(tmp_path: Path, events: CatalogEvents) -> None:
+def test_a_bundle_is_copied_under_a_name_with_a_dot_and_renamed(tmp_path: Path) -> None:
     """What is only half there would be refused, and counted, and somebody would get an alert for it."""
     write_bundle(tmp_path / "pt-en")
     write_bundle(tmp_path / ".pt-en-2", version="2", name="pt-en")
     (tmp_path / ".pt-en-2" / WEIGHTS).unlink()
-    catalog = open_catalog(tmp_path, events=events)
+    catalog = open_catalog(tmp_path)
     assert catalog.reload().failed == ()
     write_bundle(tmp_path / ".pt-en-2", version="2", name="pt-en")
     (tmp_path / ".pt-en-2").rename(tmp_path / "pt-en-2")
@@ -152,7 +146,6 @@ def test_a_bundle_is_copied_under_a_name_with_a_dot_and_renamed(tmp_path: Path, 
     (tmp_path / "pt-en").rename(tmp_path / ".pt-en")
     assert catalog.reload().unloaded == ("pt-en 1",)
     assert [bundle.version for bundle in catalog.bundles()] == ["2"]
-    assert events.events == [("loaded", "pt-en 1"), ("loaded", "pt-en 2"), ("unloaded", "pt-en 1")]
     catalog.close()
 
 
@@ -195,16 +188,15 @@ def test_equal_names_with_other_files_are_another_bundle(tmp_path: Path) -> None
     catalog.close()
 
 
-def test_a_bundle_that_is_gone_is_unloaded(tmp_path: Path, engines: FakeEngines, events: CatalogEvents) -> None:
+def test_a_bundle_that_is_gone_is_unloaded(tmp_path: Path, engines: FakeEngines) -> None:
     """Removing a directory is how a pair is taken out of service."""
     write_bundle(tmp_path / "pt-en")
     write_bundle(tmp_path / "en-pt", pairs=[("en", "pt")])
-    catalog = open_catalog(tmp_path, engines=engines, events=events)
+    catalog = open_catalog(tmp_path, engines=engines)
     catalog.reload()
     shutil.rmtree(tmp_path / "pt-en")
     assert catalog.reload().unloaded == ("pt-en 1",)
     assert catalog.routes() == [("en", "pt", None)]
-    assert events.events[-1] == ("unloaded", "pt-en 1")
     catalog.close()
 
 
@@ -230,17 +222,18 @@ def test_a_root_that_cannot_be_listed_takes_no_bundle_with_it_and_is_told(
     catalog = open_catalog(sick, well)
     catalog.reload()
     write_bundle(well / "en-pt", pairs=(("en", "pt"),))
-    list_directories = catalog_module.directories_in
+    list_directories = catalog_module.folders_in
 
     def fail(root: Path) -> list[Path]:
         if root == sick:
             raise OSError("Stale file handle")
         return list_directories(root)
 
-    monkeypatch.setattr(catalog_module, "directories_in", fail)
+    monkeypatch.setattr(catalog_module, "folders_in", fail)
     report = catalog.reload()
     assert (report.loaded, report.unloaded) == (("en-pt 1",), ())
-    assert "Stale file handle" in report.failed[0]
+    assert report.failed == ()
+    assert "Stale file handle" in report.unlisted[0]
     assert len(catalog.routes()) == 2
     catalog.close()
 
@@ -254,7 +247,7 @@ def test_a_disk_that_fails_while_a_bundle_is_replaced_leaves_the_new_one_serving
     catalog.reload()
     write_bundle(tmp_path / "pt-en", version="2")
     lists = iter([[tmp_path / "pt-en"]])
-    monkeypatch.setattr(catalog_module, "directories_in", lambda root: next(lists))  # once, and then it fails
+    monkeypatch.setattr(catalog_module, "folders_in", lambda root: next(lists))  # once, and then it fails
     assert catalog.reload().loaded == ("pt-en 2",)
     assert [bundle.version for bundle in catalog.bundles()] == ["2"]
     catalog.close()
@@ -291,6 +284,68 @@ def test_an_earlier_root_wins_a_pair(tmp_path: Path) -> None:
     catalog.reload()
     with catalog.lease("pt", "en") as (hop,):
         assert hop.served.bundle.name == "mine"
+    catalog.close()
+
+
+def test_of_two_bundles_for_one_pair_the_newer_version_serves(tmp_path: Path) -> None:
+    """Whatever the folders are called and whichever was loaded first; the report names the other one, once."""
+    write_bundle(tmp_path / "a", name="pt-en", version="1.9")
+    catalog = open_catalog(tmp_path)
+    assert catalog.reload().shadowed == ()
+    write_bundle(tmp_path / "b", name="pt-en", version="1.10")
+    report = catalog.reload()
+    assert report.shadowed == ("pt-en 1.9 does not serve pt to en, because pt-en 1.10 is newer",)
+    assert [bundle.version for bundle in catalog.bundles()] == ["1.10"]
+    assert [(shadow.bundle.version, shadow.by.version) for shadow in catalog.shadows()] == [("1.9", "1.10")]
+    assert catalog.reload().shadowed == ()
+    catalog.close()
+
+
+def test_the_older_version_serves_when_the_newer_one_is_gone(tmp_path: Path) -> None:
+    """It was loaded all the time, so nobody waits for it."""
+    write_bundle(tmp_path / "new", name="pt-en", version="2")
+    write_bundle(tmp_path / "old", name="pt-en", version="1")
+    catalog = open_catalog(tmp_path)
+    catalog.reload()
+    shutil.rmtree(tmp_path / "new")
+    assert catalog.reload().unloaded == ("pt-en 2",)
+    assert [bundle.version for bundle in catalog.bundles()] == ["1"]
+    assert catalog.shadows() == []
+    catalog.close()
+
+
+def test_a_newer_version_that_fails_shadows_nothing(tmp_path: Path) -> None:
+    """Only a bundle that passed its golden check takes a pair from another."""
+    write_bundle(tmp_path / "old", name="pt-en", version="1")
+    write_bundle(tmp_path / "new", kind="reverse", golden_kind="copy", name="pt-en", version="2")
+    catalog = open_catalog(tmp_path)
+    report = catalog.reload()
+    assert (report.loaded, len(report.failed), report.shadowed) == (("pt-en 1",), 1, ())
+    catalog.close()
+
+
+def test_only_the_pairs_that_both_serve_are_shadowed(tmp_path: Path) -> None:
+    """A newer bundle takes its own pairs, and leaves the others where they are."""
+    write_bundle(tmp_path / "both", pairs=[("pt", "en"), ("en", "pt")], version="1")
+    write_bundle(tmp_path / "one", pairs=[("pt", "en")], version="2")
+    catalog = open_catalog(tmp_path)
+    assert catalog.reload().shadowed == ("both 1 does not serve pt to en, because one 2 is newer",)
+    for codes, name in ((("pt", "en"), "one"), (("en", "pt"), "both")):
+        with catalog.lease(*codes) as (hop,):
+            assert hop.served.bundle.name == name
+    catalog.close()
+
+
+@pytest.mark.parametrize("versions", [("1", "1"), ("989b84a01d67", "aaa62cdaf26a")])
+def test_where_no_version_is_newer_the_folder_that_sorts_first_serves(
+    tmp_path: Path, versions: tuple[str, str]
+) -> None:
+    """The exporter's own versions are made of the content and have no order; any rule will do if it is told."""
+    for folder, version in zip(("a", "b"), versions, strict=True):
+        write_bundle(tmp_path / folder, version=version)
+    catalog = open_catalog(tmp_path)
+    told = f"b {versions[1]} does not serve pt to en, because a {versions[0]} was found first: neither version is newer"
+    assert catalog.reload().shadowed == (told,)
     catalog.close()
 
 

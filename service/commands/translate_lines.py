@@ -1,6 +1,6 @@
-"""A line in, a line out: order kept, a window of lines at a time, lines of like length side by side.
+"""A line in, a line out: the order is kept, a window of lines at a time, with lines of similar length side by side.
 
-Knows nothing of files, bundles and terminals: `cli_translate.py` brings those, `service.translation` the translations.
+It knows nothing of files, bundles and terminals: `translate.py` and `translate_streams.py` do.
 """
 
 import asyncio
@@ -17,32 +17,33 @@ Translate = Callable[[Sequence[str]], Awaitable[Sequence[Translation]]]
 
 _LOSSES = (SegmentWarning.PLACEHOLDER_LOST, SegmentWarning.EMPTY_TRANSLATION, SegmentWarning.NUMBER_CHANGED)
 _CHUNK_LINES = 256  # translated as one request
-_CHUNKS_UNDER_WAY = 3  # enough to keep the batch full while one ends; more would only wait, and mix lengths
+_CHUNKS_UNDER_WAY = 3  # enough to keep the batch full while one ends; more would wait, and mix lengths
 
 
 @dataclass(frozen=True)
 class LineFormat:
-    """What is written for a line: `n_best` lines, and behind each a tab and its score if asked for."""
+    """What is written for a line: `n_best` lines, and behind each a tab and its score if `scores`."""
 
     n_best: int = 1
     scores: bool = False
 
     def write(self, line: str, translation: Translation | None) -> list[str]:
-        """Without a translation the line is blank, and passes through."""
+        """A line without a translation is blank, and passes through."""
         found = [(line, 0.0)] if translation is None else list(variants(translation))
         if translation is None:
             found *= self.n_best
         found = (found + [("", -math.inf)] * self.n_best)[: self.n_best]
-        # A model may say a line break; it would shift every line below it.
+        # A model may generate a line break, which would shift every line below it.
         texts = [(text.replace("\n", " "), score) for text, score in found]
         return [f"{text}\t{score:.6f}" if self.scores else text for text, score in texts]
 
 
 @dataclass
 class LineReport:
-    """How many lines went through, and which were not translated to their end."""
+    """How many lines went through, and how many of them may be wrong or incomplete."""
 
     num_lines: int = 0
+    num_troubled: int = 0
     troubles: Counter[str] = field(default_factory=Counter)  # finish reason or warning -> lines
     first_troubled_line: int | None = None
 
@@ -50,8 +51,9 @@ class LineReport:
         self.num_lines += 1
         troubles = set() if translation is None else set(map(_trouble, translation.segments)) - {None}
         self.troubles.update(trouble for trouble in troubles if trouble is not None)
-        if troubles and self.first_troubled_line is None:
-            self.first_troubled_line = self.num_lines
+        if troubles:
+            self.num_troubled += 1
+            self.first_troubled_line = self.first_troubled_line or self.num_lines
 
 
 async def translate_lines(
@@ -60,7 +62,7 @@ async def translate_lines(
     write: Callable[[Sequence[str]], None],
     shape: LineFormat,
 ) -> LineReport:
-    """Translate all windows; `write` is given the lines of whole windows, in order, as soon as they are there."""
+    """Translate all windows; `write` is called with the lines of each window, in order, as soon as it is complete."""
     report = LineReport()
     begun: asyncio.Queue[_Window | None] = asyncio.Queue(maxsize=1)  # one is written, one waits, one is being begun
     tasks: set[asyncio.Task[None]] = set()
@@ -74,7 +76,7 @@ async def translate_lines(
                 report.note(translation)
                 output += shape.write(line, translation)
             write(output)
-        await feeder  # to raise what went wrong there
+        await feeder  # to raise its error, if it had one
     finally:
         for task in (feeder, *tasks):
             task.cancel()
@@ -83,7 +85,7 @@ async def translate_lines(
 
 
 class _Window:
-    """Lines on their way."""
+    """Lines that are being translated."""
 
     def __init__(self, lines: Sequence[str], translate: Translate, room: asyncio.Semaphore) -> None:
         self.lines = lines
@@ -113,7 +115,7 @@ async def _feed(
             tasks.update(window.tasks)
             await begun.put(window)
     except Exception:
-        await begun.put(None)  # what came before is still written
+        await begun.put(None)  # the windows before the error are still written
         raise
     await begun.put(None)
 

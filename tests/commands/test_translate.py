@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from subprocess import PIPE
@@ -18,13 +19,16 @@ import pytest
 from typer import Typer
 from typer.testing import CliRunner
 
-from dragoman.service.bundles.manifest import Bundle
-from dragoman.service.commands.lines import LineFormat, LineReport
-from dragoman.service.commands.translate import InputError, LineReader, translate, translate_descriptor
+from dragoman.service.assembly import build_file_parts
+from dragoman.service.bundles.manifest import WEIGHTS, Bundle
+from dragoman.service.commands.translate import MAX_BEAM, _complaint, translate, translate_descriptor
+from dragoman.service.commands.translate_lines import LineFormat, LineReport
+from dragoman.service.commands.translate_streams import InputError, LineReader
 from dragoman.service.translation.contract import TranslationOptions
-from tests.bundles.fakes import open_catalog, sentences, write_bundle
+from tests.bundles.fakes import fake_runner, sentences, write_bundle
+from tests.engine.reverse_runner import FakeRunner
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 FULL = Path("/dev/full")  # takes nothing, as a full disk
 
 
@@ -57,21 +61,25 @@ def read_windows(descriptor: int) -> tuple[list[str], Exception | None]:
     return lines, None
 
 
+def copying_runners(bundle: Bundle, max_rows: int) -> list[FakeRunner]:
+    return [fake_runner(bundle.file(WEIGHTS).read_text(), 8, bundle.limits.max_source_tokens)]
+
+
 def run(tmp_path: Path, pipe, text: str, kind: str = "copy", **options: object) -> tuple[list[str], LineReport]:
     write_bundle(tmp_path / "pt-en", kind)
-    catalog = open_catalog(tmp_path)
-    catalog.reload()
+    parts = build_file_parts([tmp_path], 1, options.get("beam_size"), MAX_BEAM, copying_runners)
+    parts.catalog.reload()
     descriptor, feed = pipe
     feed(text.encode())
     output: list[str] = []
     shape = LineFormat(n_best=options.get("n_best", 1))
     try:
         work = translate_descriptor(
-            catalog, "pt", "en", TranslationOptions(**options), shape, descriptor, output.extend
+            parts.translator, "pt", "en", TranslationOptions(**options), shape, descriptor, output.extend
         )
         return output, asyncio.run(work)
     finally:
-        catalog.close(drain=False)
+        parts.catalog.close(drain=False)
 
 
 class TestReading:
@@ -201,7 +209,7 @@ class TestProcess:
         """One sentence, no traceback."""
         wrong = subprocess.run([*command, "--to", "fi"], input=b"x", capture_output=True, cwd=ROOT)
         assert wrong.returncode == 1
-        assert wrong.stderr.decode() == "No bundle translates pt to fi; there is --from pt --to en.\n"
+        assert wrong.stderr.decode() == "No bundle translates pt to fi; choose from: --from pt --to en.\n"
 
     def test_a_large_batch_costs_no_memory_before_it_is_used(self) -> None:
         """Two threads with beams have room for half a gigabyte; one line must not fill it."""
@@ -222,7 +230,7 @@ class TestProcess:
         command = [sys.executable, "-m", "dragoman.service.commands.main", "translate", "--from", "pt", "--to", "en"]
         wrong = subprocess.run([*command, "--bundle", str(tmp_path)], input=b"x", capture_output=True, cwd=ROOT)
         assert wrong.returncode == 1
-        assert f"no bundle in {tmp_path}; --bundle takes what dragoman-export wrote" in wrong.stderr.decode()
+        assert f"no bundle in {tmp_path}; --bundle takes a folder that dragoman-export wrote" in wrong.stderr.decode()
 
 
 class TestCommand:
@@ -250,3 +258,10 @@ class TestCommand:
         assert result.exit_code == 1
         assert "Traceback" not in result.output
         assert str(tmp_path) in result.output.replace("\n", "")
+
+
+def test_lines_that_may_be_wrong_are_told_on_standard_error() -> None:
+    """How many, why, and where to look first."""
+    report = LineReport(1200, 2, Counter(length=1, number_changed=2), 17)
+    told = "2 of 1,200 lines may be wrong or incomplete (length: 1, number_changed: 2); the first one is line 17."
+    assert _complaint(report) == told

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from dragoman.service.bundles.manifest import Bundle
-from dragoman.service.commands.file_batch import batch_for
+from dragoman.service.engine.file_batch import batch_for
 
 
 def large(bundle: Bundle) -> Bundle:
