@@ -18,8 +18,7 @@ from dragoman.service.bundles.manifest import EXPLAIN
 from dragoman.service.engine.job import DecodingOptions, DecodingRules, Hypothesis, Job
 from dragoman.service.engine.loop import Engine
 from dragoman.service.engine.rows import Ints
-from dragoman.service.engine.seams import Runner, stride_by_steps
-from dragoman.service.engine.search import Candidates, Stretch
+from dragoman.service.engine.seams import Candidates, MultiStep, Runner, multi_step_by_steps
 
 if TYPE_CHECKING:
     from dragoman.service.engine.sessions import OrtSessions
@@ -125,8 +124,8 @@ class _Recorder:
         self.steps.append([_Seen(row[1:], ids, log_probs) for row, ids, log_probs in columns])
         return candidates
 
-    def stride(self, next_ids: Ints, most: int, end_id: int, went: Callable[[int], bool]) -> Stretch:
-        return stride_by_steps(self, next_ids, most, end_id, went)
+    def multi_step(self, next_ids: Ints, most: int, end_id: int, go_on: Callable[[int], bool]) -> MultiStep:
+        return multi_step_by_steps(self, next_ids, most, end_id, go_on)
 
     def keep(self, parents: Ints) -> None:
         self._runner.keep(parents)
@@ -154,11 +153,10 @@ class _Tree:
                 self._change(place, "dropped")
 
     def end(self, rank: int, hypothesis: Hypothesis, eos_id: int) -> None:
-        finished = len(hypothesis.log_probs) > len(hypothesis.ids)
-        prefix = (*hypothesis.ids, eos_id) if finished else hypothesis.ids
+        prefix = (*hypothesis.ids, eos_id) if hypothesis.finished else hypothesis.ids
         if prefix not in self._places:
             self._add(prefix, "cut")
-        self._change(self._places[prefix], "finished" if finished else "unfinished", rank)
+        self._change(self._places[prefix], "finished" if hypothesis.finished else "unfinished", rank)
         for length in range(1, len(prefix)):
             if self.nodes[self._places[prefix[:length]]].state == "dropped":
                 self._change(self._places[prefix[:length]], "live")

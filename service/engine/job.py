@@ -98,6 +98,13 @@ class Hypothesis(NamedTuple):
     ids: tuple[int, ...]
     score: float
     log_probs: tuple[float, ...]  # one per generated token, eos too; empty unless the options ask for them
+    finished: bool  # eos ended it, chosen or forced
+    finish_reason: FinishReason
+
+    @property
+    def num_tokens(self) -> int:
+        """Generated tokens, eos counted."""
+        return len(self.ids) + self.finished
 
 
 class DecodingResult(NamedTuple):

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dragoman.service.engine.choosing import Question
 from dragoman.service.engine.job import (
     DecodingResult,
     DecodingRules,
@@ -30,7 +31,7 @@ from dragoman.service.engine.queue import Joined, SharedQueue
 from dragoman.service.engine.rows import Ints
 from dragoman.service.engine.scheduler import EngineSettings, Scheduler, Turn, like_lengths
 from dragoman.service.engine.seams import Observer, Runner, SilentObserver
-from dragoman.service.engine.search import Advance, Outcome, Question, Search
+from dragoman.service.engine.search import Advance, FinishedJob, Search
 
 _MOST_STEPS = 16  # of which a loop tells nobody
 
@@ -264,7 +265,7 @@ class DecodeLoop:
         if now < self._next_deadline_at and num_cancelled == self._num_cancelled:
             return
         self._num_cancelled = num_cancelled
-        running = self._search.decodings
+        running = self._search.active
         cancelled = [job for job in running if job.cancelled]
         late = [job for job in running if _deadline_of(job) <= now and not job.cancelled]
         for jobs, reason in ((cancelled, FinishReason.CANCELLED), (late, FinishReason.DEADLINE)):
@@ -279,9 +280,9 @@ class DecodeLoop:
         changed = self._changed or self._asked.ask_again or self._num_untold >= _MOST_STEPS
         joined = self._join(now) if changed or self._is_called(now) else []
         limit = self._asked.step_limit
-        num_lines = sum(not job.bulk for job in joined) if joined else 0
+        num_interactive = sum(not job.bulk for job in joined) if joined else 0
         with self._state:
-            parents = self._search.settle(len(joined), num_lines, limit)
+            parents = self._search.settle(len(joined), num_interactive, limit)
         if parents is not None:
             self._runner.keep(parents)
         for group in like_lengths(joined) if joined else ():
@@ -319,12 +320,12 @@ class DecodeLoop:
 
     def _step(self, joined: list[Job]) -> tuple[int, list[float]]:
         """One step, or several where nothing but a token can come of them; how many rows stepped, and for how long."""
-        question, num_jobs = self._search.ask(), len(self._search.decodings)
+        question, num_jobs = self._search.ask(), len(self._search.active)
         most = min(self._search.quiet_steps(), max(1, _MOST_STEPS - self._num_untold))
         if joined and (self._asked.ask_again or num_jobs > 1):  # more may be to come
             most = 1
         times = _StepTimes(self._clock)
-        advance = self._step_once(question, times) if most == 1 else self._stride(question.next_ids, most, times)
+        advance = self._step_once(question, times) if most == 1 else self._multi_step(question.next_ids, most, times)
         self._observer.stepped(times.seconds, len(question.next_ids), num_jobs)
         for job in joined:
             self._observer.first_token(times.first_at - job.submitted_at)
@@ -340,25 +341,25 @@ class DecodeLoop:
         with self._state:
             return self._search.advance(candidates)
 
-    def _stride(self, next_ids: Ints, most: int, times: _StepTimes) -> Advance:
-        def went(steps: int) -> bool:
+    def _multi_step(self, next_ids: Ints, most: int, times: _StepTimes) -> Advance:
+        def go_on(steps: int) -> bool:
             return not self._is_called(times.note(steps))
 
-        stretch = self._runner.stride(next_ids, most, self._search.rules.eos_id, went)
+        steps = self._runner.multi_step(next_ids, most, self._search.rules.eos_id, go_on)
         with self._state:
-            return self._search.advance_by(stretch)
+            return self._search.advance_many(steps)
 
     def _answer(self, advance: Advance) -> None:
         """Stream tokens, resolve jobs."""
         for job, tokens in advance.emissions:
             _stream(job, tokens)
-        if advance.outcomes:
+        if advance.finished:
             now = self._clock()
-            self._queue.retire(self._number, [outcome.job for outcome in advance.outcomes])
+            self._queue.retire(self._number, [each.job for each in advance.finished])
             self._changed = True
-            for outcome in advance.outcomes:
-                self._drained_tokens += outcome.job.num_source_tokens
-                _resolve(outcome.job, outcome.reason, outcome, now, self._observer)
+            for each in advance.finished:
+                self._drained_tokens += each.job.num_source_tokens
+                _resolve(each.job, each.reason, each, now, self._observer)
 
     def abandon(self, error: Exception) -> None:
         """Fail whatever is under way, and start afresh."""
@@ -373,9 +374,9 @@ class DecodeLoop:
 
     def snapshot(self) -> tuple[RowSnapshot, ...]:
         with self._state:
-            decodings = self._search.decodings
+            active = self._search.active
             return tuple(
-                RowSnapshot(job.serial, beam, job.options.beam_size, length, decodings[job].limit)
+                RowSnapshot(job.serial, beam, job.options.beam_size, length, active[job].limit)
                 for job, beam, length in self._search.rows()
             )
 
@@ -395,24 +396,24 @@ def _stream(job: Job, tokens: list[tuple[int, float]]) -> None:
         job.cancel()
 
 
-def _resolve(job: Job, reason: FinishReason, outcome: Outcome | None, now: float, observer: Observer) -> None:
-    """Answer a job; without an outcome it never ran."""
-    if outcome is None:
+def _resolve(job: Job, reason: FinishReason, finished: FinishedJob | None, now: float, observer: Observer) -> None:
+    """Answer a job; without `finished` it never ran."""
+    if finished is None:
         result = DecodingResult((), reason, queue_seconds=now - job.submitted_at)
     else:
         result = DecodingResult(
-            outcome.hypotheses,
+            finished.hypotheses,
             reason,
             queue_seconds=job.admitted_at - job.submitted_at,
             encode_seconds=job.encoded_at - job.admitted_at,
             decode_seconds=now - job.encoded_at,
-            num_steps=outcome.num_steps,
+            num_steps=finished.num_steps,
         )
     try:
-        if outcome is None:
+        if finished is None:
             observer.finished(reason, 0, 0)
         else:
-            observer.finished(reason, job.num_source_tokens, outcome.num_tokens)
+            observer.finished(reason, job.num_source_tokens, finished.num_tokens)
         if reason is FinishReason.CANCELLED:
             observer.cancelled()
     except Exception:

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import onnxruntime as ort
 
-from dragoman.service.engine.search import Candidates, Stretch
+from dragoman.service.engine.seams import Candidates, MultiStep
 from dragoman.service.engine.sessions import OrtSessions, run_on_device, run_on_host
 from dragoman.service.engine.state import DeviceState, HostState, Ints, Move, State, bind_array
 
@@ -170,12 +170,12 @@ class OrtRunner:
         np.add(shape.positions, 1, out=shape.positions)
         return shape.candidates_only if wanted is None else shape.candidates
 
-    def stride(self, next_ids: Ints, most: int, end_id: int, went: Callable[[int], bool]) -> Stretch:
+    def multi_step(self, next_ids: Ints, most: int, end_id: int, go_on: Callable[[int], bool]) -> MultiStep:
         rows, done = len(next_ids), 0
         shape = self._shape_of(rows, 1, most)
         self._inputs.k[0] = 1
         if rows == 1:
-            return self._stride_alone(shape, int(next_ids[0]), most, end_id, went)
+            return self._multi_step_alone(shape, int(next_ids[0]), most, end_id, go_on)
         ids, log_probs = np.empty((most, rows), np.int64), np.empty((most, rows), np.float32)
         chosen = shape.candidates.ids[:, 0]  # [rows]
         while True:
@@ -184,10 +184,12 @@ class OrtRunner:
             np.add(shape.positions, 1, out=shape.positions)
             ids[done], log_probs[done] = chosen, shape.candidates.log_probs[:, 0]
             next_ids, done = chosen, done + 1
-            if not went(1) or end_id in chosen.tolist() or done == most:
-                return Stretch(ids[:done], log_probs[:done])
+            if not go_on(1) or end_id in chosen.tolist() or done == most:
+                return MultiStep(ids[:done], log_probs[:done])
 
-    def _stride_alone(self, shape: _Shape, token: int, most: int, end_id: int, went: Callable[[int], bool]) -> Stretch:
+    def _multi_step_alone(
+        self, shape: _Shape, token: int, most: int, end_id: int, go_on: Callable[[int], bool]
+    ) -> MultiStep:
         """A row alone leaps, and goes by plain numbers: arrays of one element cost more than the runtime's own call."""
         ids: list[int] = []
         log_probs: list[float] = []
@@ -202,9 +204,9 @@ class OrtRunner:
             ids += chosen[:steps]
             log_probs += run.log_probs.tolist()[:steps]
             token = ids[-1]
-            if not went(run.steps) or ended or len(ids) == most:
+            if not go_on(run.steps) or ended or len(ids) == most:
                 shape.positions[0, 0] = position + len(ids)
-                return Stretch(np.array(ids)[:, None], np.array(log_probs, np.float32)[:, None])
+                return MultiStep(np.array(ids)[:, None], np.array(log_probs, np.float32)[:, None])
 
     def keep(self, parents: Ints) -> None:
         count = len(parents)
