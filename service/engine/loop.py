@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dragoman.service.engine.choosing import Question
+from dragoman.service.engine.heartbeat import Heartbeat, heartbeat
 from dragoman.service.engine.job import (
     DecodingResult,
     DecodingRules,
@@ -60,6 +61,7 @@ class EngineSnapshot:
     running_segments: int
     drain_tokens_per_second: float | None
     num_steps: int
+    heartbeats: tuple[Heartbeat, ...] = ()  # one for each loop
 
     @property
     def active_rows(self) -> int:
@@ -144,6 +146,14 @@ class Engine:
         assert not self._threads, "a started engine turns by itself"
         return self._loops[loop].turn()
 
+    def heartbeats(self) -> tuple[Heartbeat, ...]:
+        """Whether each loop moves. It never waits for a loop, not even for one that hangs."""
+        now = self._clock()
+        return tuple(
+            heartbeat(now, loop.last_turn_at, self._queue.oldest_work_at(number))
+            for number, loop in enumerate(self._loops)
+        )
+
     def snapshot(self) -> EngineSnapshot:
         loops = tuple(loop.snapshot() for loop in self._loops)
         segments, tokens, running, rate = self._queue.measure()
@@ -155,6 +165,7 @@ class Engine:
             running_segments=running,
             drain_tokens_per_second=rate,
             num_steps=sum(loop.num_steps for loop in self._loops),
+            heartbeats=self.heartbeats(),
         )
 
     def _check(self, job: Job) -> None:
@@ -210,6 +221,7 @@ class DecodeLoop:
         observer: Observer,
     ) -> None:
         self.max_rows = runner.max_rows
+        self.last_turn_at: float | None = None  # when a turn last ended; others read it without a lock
         self._number = number
         self._runner = runner
         self._search = search
@@ -242,6 +254,7 @@ class DecodeLoop:
             failure = EngineFailure(f"The translation failed inside the runner: {error}")
             failure.__cause__ = error
             self.abandon(failure)
+            self.last_turn_at = self._clock()
             return True
 
     def _turn(self) -> bool:
@@ -250,10 +263,12 @@ class DecodeLoop:
         self._let_go(began)
         joined = self._admit(began)
         if not self._search.num_rows:
-            self._changed = True  # with room for everyone
+            self._changed = True  # the batch has room again
+            self.last_turn_at = began
             return False
         rows, step_seconds = self._step(joined)
-        seconds = self._clock() - began
+        self.last_turn_at = ended = self._clock()
+        seconds = ended - began
         self._turns.append(Turn(rows, sum(step_seconds) / len(step_seconds), self._drained_tokens, seconds))
         self._num_untold += len(step_seconds)
         self._observer.busy(seconds)

@@ -92,6 +92,11 @@ class SharedQueue:
             self.news += 1
             self._changed.notify_all()
 
+    def oldest_work_at(self, loop: int) -> float | None:
+        """When the oldest job was submitted that this loop runs or could take; None when there is none."""
+        with self._lock:
+            return self._scheduler.oldest_work_at(loop)
+
     def measure(self) -> tuple[int, int, int, float | None]:
         """Queued segments, queued tokens, running segments, tokens per second."""
         with self._lock:

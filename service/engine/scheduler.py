@@ -14,6 +14,7 @@ each, so that neither has the other refused.
 from __future__ import annotations
 
 import heapq
+import itertools
 import math
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
@@ -194,6 +195,11 @@ class Scheduler:
 
     def running(self, loop: int) -> list[Job]:
         return list(self._batches[loop].running)
+
+    def oldest_work_at(self, loop: int) -> float | None:
+        """When the oldest job was submitted that runs in this loop or is queued; None when there is none."""
+        queued = list(itertools.islice(self._queued.values(), 1))  # oldest first
+        return min((job.submitted_at for job in [*self._batches[loop].running, *queued]), default=None)
 
     # Into the queue, and out of it unserved
 
