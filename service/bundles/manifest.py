@@ -38,7 +38,7 @@ _TOKENIZER_ROLES = {
 
 
 class BundleError(Exception):
-    """A bundle that must not be served; the message is one sentence that says what to do."""
+    """A bundle that must not be served; the message is one sentence that says what is wrong and what to do."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class TokenizerFiles:
 
 @dataclass(frozen=True)
 class Rules:
-    """How this model wants to be searched; a request may choose its beam but not these."""
+    """How this model is decoded; a request may choose its beam size, but not these rules."""
 
     normalization: Normalization = "gnmt"
     alpha: float = 0.6
@@ -128,7 +128,7 @@ class FileRecord:
 
 @dataclass(frozen=True)
 class Golden:
-    """A sentence whose greedy translation must come out again, token for token, wherever the bundle is loaded."""
+    """A sentence whose greedy translation must be the same, token for token, wherever the bundle is loaded."""
 
     source: str
     target: str
@@ -170,7 +170,7 @@ class Bundle:
 
 
 def read_bundle(path: Path | str, check_hashes: bool = True) -> Bundle:
-    """Read and check a bundle; raise BundleError with one sentence when it is not exactly what its manifest says."""
+    """Read and check a bundle; raise BundleError when it is not exactly what its manifest says."""
     path = Path(path)
     bundle = _parse(path, _read_manifest(path))
     missing = [name for name in (*REQUIRED_FILES, *bundle.tokenizer.files.values()) if name not in bundle.files]
