@@ -98,7 +98,7 @@ class Rules:
     alpha: float = 0.6
     stop_rule: StopRule = "count"
     repetition_guard: bool = True
-    forced_end: bool = False
+    forced_end: bool = False  # the last token that max_new_tokens allows is eos, as in some frameworks
     default_beam_size: int = 1
 
 

@@ -41,10 +41,10 @@ class BeamSearch:
 
     def ask(self, question: Question) -> Question:
         # All children of a beam may come from one row, and a row has one candidate that ends: width + 1 are enough.
-        return question._replace(k=max(question.k, max(self._jobs) + 1))
+        return Question(question.next_ids, max(question.k, max(self._jobs) + 1), question.wanted)
 
     def choose(self, candidates: Candidates, choices: Choices) -> Choices:
-        choices = choices._replace(parents=self._rows.numbers.copy())
+        choices = Choices(choices.tokens, choices.log_probs, self._rows.numbers.copy())
         for width in self._jobs:
             self._branch(width, candidates, choices)
         return choices

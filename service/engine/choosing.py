@@ -71,8 +71,12 @@ class Greedy:
     def ask(self, question: Question) -> Question:
         return question
 
+    def best(self, candidates: Candidates) -> tuple[Ints, Floats]:
+        """Tokens and log-probabilities, [rows] each: for steps in which no other chooser is in use."""
+        return candidates.ids[:, 0], candidates.log_probs[:, 0]
+
     def choose(self, candidates: Candidates, choices: Choices | None = None) -> Choices:
-        return Choices(candidates.ids[:, 0], candidates.log_probs[:, 0])
+        return Choices(*self.best(candidates))
 
     def finished(self) -> Sequence[ActiveJob]:
         return ()
@@ -95,7 +99,7 @@ class ForcedPrefixes:
         wanted = np.full(self._rows.count, self._eos_id)  # [rows]; any token will do for the other rows
         for active in self._jobs:
             wanted[active.rows[0]] = self._token(active)
-        return question._replace(wanted=wanted)
+        return Question(question.next_ids, question.k, wanted)
 
     def choose(self, candidates: Candidates, choices: Choices) -> Choices:
         assert candidates.wanted_log_probs is not None, "a runner must score the tokens that it is asked about"

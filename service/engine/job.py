@@ -10,9 +10,9 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from functools import partial
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
-from dragoman.service.bundles.manifest import Bundle
+from dragoman.service.bundles.manifest import Bundle, Rules
 from dragoman.service.engine.promise import Promise
 
 
@@ -47,18 +47,12 @@ class EngineFailure(RuntimeError):  # noqa: N818 - what happened to the job
 
 
 @dataclass(frozen=True)
-class DecodingRules:
-    """How a bundle wants to be decoded."""
+class DecodingRules(Rules):
+    """The rules of a bundle, with what else the search must know of it."""
 
-    normalization: Literal["gnmt", "length", "none"] = "gnmt"
-    alpha: float = 0.6
-    stop_rule: Literal["count", "bound"] = "count"
-    repetition_guard: bool = True
-    forced_end: bool = False  # the last token that max_new_tokens allows is eos, as in some frameworks
     max_new_tokens: int = 256  # counts eos and a forced prefix
     bos_id: int = 2
     eos_id: int = 3
-    default_beam_size: int = 1
 
     @classmethod
     def of(cls, bundle: Bundle) -> DecodingRules:

@@ -12,9 +12,10 @@ import numpy as np
 import numpy.typing as npt
 import onnxruntime as ort
 
+from dragoman.service.engine.rows import Ints
 from dragoman.service.engine.seams import Candidates, MultiStep
 from dragoman.service.engine.sessions import OrtSessions
-from dragoman.service.engine.state import DeviceState, HostState, Ints, Move, State, bind_array
+from dragoman.service.engine.state import DeviceState, HostState, Move, State, bind_array
 
 _ENCODE_TOKENS = 256  # in one encoder run: more is no faster, and its activations would not fit in the cache
 _MAX_SHAPES = 128  # that one runner remembers, 14 kB each: enough for 64 rows, greedy and with one beam size

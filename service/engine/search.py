@@ -16,7 +16,7 @@ import numpy as np
 from dragoman.service.engine import repetition
 from dragoman.service.engine.active_job import ActiveJob
 from dragoman.service.engine.beam import BeamSearch
-from dragoman.service.engine.choosing import Choices, ForcedPrefixes, Greedy, Question, TokenChooser
+from dragoman.service.engine.choosing import ForcedPrefixes, Greedy, Question, TokenChooser
 from dragoman.service.engine.hypotheses import Hypotheses
 from dragoman.service.engine.job import DecodingRules, FinishReason, Hypothesis, Job
 from dragoman.service.engine.rows import Ints, Rows
@@ -103,12 +103,11 @@ class Search:
         num_stepped = len(candidates.ids)
         if self.rules.forced_end:
             candidates = self._force_ends(candidates)
-        choices = self._greedy.choose(candidates)
         if not self._in_use:  # as in most steps
-            self._rows.append(choices.tokens, choices.log_probs)
+            self._rows.append(*self._greedy.best(candidates))
             finished = self._end_rows(num_stepped)
         else:
-            self._choose(candidates, choices)
+            self._choose(candidates)
             finished = self._end_rows(self._rows.count)
             finished += self._move_on()
         for active in self._streaming:
@@ -163,9 +162,9 @@ class Search:
 
     # Choosing
 
-    def _choose(self, candidates: Candidates, choices: Choices) -> None:
-        """Let the choosers in use write over the greedy choices of their rows."""
-        choices = choices.with_room(len(self._rows.numbers))
+    def _choose(self, candidates: Candidates) -> None:
+        """Every row has its greedy choice, until the choosers in use write over those of their rows."""
+        choices = self._greedy.choose(candidates).with_room(len(self._rows.numbers))
         for chooser in self._in_use:
             choices = chooser.choose(candidates, choices)
         if choices.parents is not None:

@@ -16,9 +16,9 @@ import numpy.typing as npt
 import onnxruntime as ort
 
 from dragoman.service.bundles.manifest import KEEP, PLACE, StateTensor
+from dragoman.service.engine.rows import Ints
 from dragoman.service.engine.sessions import OrtSessions, run_on_device
 
-Ints = npt.NDArray[np.int64]
 Array = npt.NDArray[Any]
 
 
