@@ -23,7 +23,7 @@ from dragoman.service.engine.job import DecodingOptions, DecodingRules, Job
 from dragoman.service.engine.loop import Engine
 from dragoman.service.engine.rows import Ints
 from dragoman.service.engine.runner import OrtRunner
-from dragoman.service.engine.search import Candidates, Stretch
+from dragoman.service.engine.seams import Candidates, MultiStep
 from dragoman.service.engine.sessions import OrtSessions
 
 BAR = 1.02
@@ -61,9 +61,9 @@ class WatchedRunner(OrtRunner):
         self.shapes.add(("decoder", len(next_ids), k))
         return super().step(next_ids, k, wanted)
 
-    def stride(self, next_ids: Ints, most: int, go_on: Callable[[Ints], bool]) -> Stretch:
+    def multi_step(self, next_ids: Ints, most: int, end_id: int, go_on: Callable[[int], bool]) -> MultiStep:
         self.shapes.add(("decoder", len(next_ids), 1))
-        return super().stride(next_ids, most, go_on)
+        return super().multi_step(next_ids, most, end_id, go_on)
 
 
 def waves(bundle: Bundle, rng: random.Random) -> Iterator[list[Job]]:

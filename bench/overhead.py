@@ -54,7 +54,7 @@ class Decoders:
     """Both decoders of an engine whose sessions are timed: that of every step, and that of a row alone."""
 
     def __init__(self, ours: Ours) -> None:
-        self._sessions = [session for session in (ours.decoder, ours.leap) if session is not None]
+        self._sessions = [session for session in (ours.decoder, ours.multi_step) if session is not None]
 
     @property
     def nanoseconds(self) -> int:

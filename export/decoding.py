@@ -109,14 +109,16 @@ class GraphDecoder:
         ranked = [sorted((t.hypothesis() for t in traces), key=lambda h: -h.score) for traces in (done, live)]
         return Beam((ranked[0] + ranked[1])[:size], smallest_gap)
 
-    def _encode(self, sources: Sources) -> tuple[list[Floats], Ints]:
-        """The cross tensors, [batch, longest, d], and the sources' lengths."""
+    def _encode(self, sources: Sources) -> tuple[Arrays, Ints]:
+        """The encoder's outputs by name, [batch, longest, d], and the sources' lengths."""
+        names = [value.name for value in self._encoder.get_outputs()]
         lengths = np.array([len(source) for source in sources], np.int64)
         if self._takes_lengths:
             padded = np.zeros((len(sources), int(lengths.max())), np.int64)
             for row, source in enumerate(sources):
                 padded[row, : len(source)] = source
-            return self._encoder.run(None, {"source": padded, "source_lengths": lengths}), lengths
+            outputs = self._encoder.run(None, {"source": padded, "source_lengths": lengths})
+            return dict(zip(names, outputs, strict=True)), lengths
         whole: list[Floats] = []
         for length in np.unique(lengths):
             rows = np.flatnonzero(lengths == length).tolist()
@@ -124,27 +126,26 @@ class GraphDecoder:
             whole = whole or [np.zeros((len(sources), int(lengths.max()), p.shape[-1]), p.dtype) for p in parts]
             for tensor, part in zip(whole, parts, strict=True):
                 tensor[rows, :length] = part
-        return whole, lengths
+        return dict(zip(names, whole, strict=True)), lengths
 
 
 class _Batch:
     """The state of some rows; the decoder reads and writes it in place."""
 
-    def __init__(self, state: Sequence[StateTensor], limits: Limits, encoded: list[Floats], lengths: Ints) -> None:
+    def __init__(self, state: Sequence[StateTensor], limits: Limits, encoded: Arrays, lengths: Ints) -> None:
         self._state, self._rows = state, len(lengths)
         self._positions = np.zeros((self._rows, 1), np.int32)
         self._source_ends = (lengths[:, None] - 1).astype(np.int32)
         sizes = {"rows": self._rows, "target": limits.max_new_tokens, "source": limits.max_source_tokens}
-        crossed, last = iter(encoded), iter(encoded)
         self._arrays: dict[str, Floats] = {}
         for tensor in state:
             shape = [sizes[size] if isinstance(size, str) else size for size in tensor.shape]
             array = self._arrays[tensor.name] = np.zeros(shape, tensor.dtype)
-            if tensor.kind == "cross":
-                split = next(crossed).reshape(self._rows, -1, shape[1], shape[3])  # [rows, S, H, dh]
+            if tensor.encoder_output is not None and "source" in tensor.shape:
+                split = encoded[tensor.encoder_output].reshape(self._rows, -1, shape[1], shape[3])  # [rows, S, H, dh]
                 array[:, :, : split.shape[1]] = split.swapaxes(1, 2)
-            elif tensor.kind == "last":
-                array[:, 0] = next(last)[np.arange(self._rows), lengths - 1]  # [rows, d]
+            elif tensor.encoder_output is not None:
+                array[:, 0] = encoded[tensor.encoder_output][np.arange(self._rows), lengths - 1]  # [rows, d]
 
     def step(self, decoder: ort.InferenceSession, tokens: Ints, k: int) -> tuple[Ints, Floats]:
         rows = self._rows
@@ -184,10 +185,11 @@ class _Batch:
         self._positions = self._positions + len(endings)
 
     def keep(self, rows: Ints) -> None:
-        used = {"self": int(self._positions.max()), "cross": int(self._source_ends.max()) + 1, "last": 1}
+        used = {"target": int(self._positions.max()), "source": int(self._source_ends.max()) + 1}
         for tensor in self._state:
-            array, slots = self._arrays[tensor.name], used[tensor.kind]
-            if tensor.kind == "last":
+            array = self._arrays[tensor.name]
+            slots = next((used[size] for size in tensor.shape if size in used), None)
+            if slots is None:
                 array[: len(rows)] = array[rows]
             else:
                 array[: len(rows), :, :slots] = array[rows, :, :slots]

@@ -17,7 +17,8 @@ from onnx import TensorProto
 
 from dragoman.export.builder import MICROSOFT, GraphBuilder
 from dragoman.export.network import Network
-from dragoman.service.bundles.manifest import Limits, StateKind, StateTensor
+from dragoman.export.state_tensors import float_state, int8_state
+from dragoman.service.bundles.manifest import Limits, StateTensor
 
 NORM_EPSILON = 1e-5
 Ints = npt.NDArray[np.int64]
@@ -63,18 +64,6 @@ def _columns(array: npt.NDArray[np.generic], part: Part) -> npt.NDArray[np.gener
 
 def _suffix(part: Part) -> str:
     return "" if part == (0, 1) else f".{part[0]}"
-
-
-def _attention_state(network: Network, dtype: Literal["float32", "float16"]) -> list[StateTensor]:
-    """Keys and values of both attentions of every decoder layer, [rows, H, slots, dh], appended to in place."""
-    heads, head_dim = network.architecture.num_heads, network.head_dim
-    kinds: tuple[tuple[StateKind, str], ...] = (("self", "target"), ("cross", "source"))
-    return [
-        StateTensor(f"{kind}_{letter}{i}", kind, dtype, ("rows", heads, slots, head_dim), f"{kind}_{letter}{i}_out")
-        for i in range(network.depth("decoder"))
-        for kind, slots in kinds
-        for letter in "kv"
-    ]
 
 
 class FloatOperators:
@@ -146,11 +135,7 @@ class FloatOperators:
         g.nodes("Add", ["slots", one], ["num_tokens"])  # [rows]
 
     def state(self) -> list[StateTensor]:
-        # Cross caches are read only: they have no output.
-        return [
-            tensor if tensor.kind == "self" else StateTensor(tensor.name, tensor.kind, tensor.dtype, tensor.shape)
-            for tensor in _attention_state(self.network, self.dtype)
-        ]
+        return float_state(self.network, self.dtype)
 
     def _heads(self, g: GraphBuilder, x: str) -> str:
         shape = g.constant([0, self.network.architecture.num_heads, 1, self.network.head_dim], np.int64)
@@ -262,12 +247,7 @@ class Int8Operators:
         """None beyond what every decoder takes."""
 
     def state(self) -> list[StateTensor]:
-        last = [
-            StateTensor(f"last_{letter}{i}", "last", self.dtype, ("rows", 1, self.network.architecture.d_model))
-            for i in range(self.network.depth("decoder"))
-            for letter in "kv"
-        ]
-        return _attention_state(self.network, self.dtype) + last
+        return int8_state(self.network, self.dtype)
 
     def _ragged(self, g: GraphBuilder, new: list[str], caches: list[str], lengths: str, slots: int) -> str:
         """New keys and values go into the caches at each row's own length, which is all that the row looks at."""

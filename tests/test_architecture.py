@@ -11,6 +11,8 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("service", "export", "model")
 
+# of service/, what stands above the engine: bundles <- engine <- catalog <- translation <- api
+
 # package or room -> what it must never import
 FORBIDDEN = {
     "service": ("torch", "onnx", "dragoman.model", "dragoman.export", "tests", "bench"),
@@ -56,8 +58,13 @@ HOMES = {
 # pure policy: no threads, no clock, no input or output
 PURE = {
     "service/engine/scheduler.py": ("threading", "asyncio", "time", "os", "socket"),
-    "service/engine/search.py": ("threading", "asyncio", "time", "os", "socket"),
+    **{
+        f"service/engine/{name}.py": ("threading", "asyncio", "time", "os", "socket", "onnxruntime")
+        for name in ("active_job", "beam", "choosing", "heartbeat", "hypotheses", "rows", "search", "slots")
+    },
     "service/bundles/manifest.py": ("numpy", "onnxruntime", "pydantic"),
+    "service/bundles/format_1.py": ("numpy", "onnxruntime", "pydantic"),
+    "service/bundles/sections.py": ("numpy", "onnxruntime", "pydantic"),
 }
 
 
@@ -186,6 +193,21 @@ def test_no_file_is_named_for_nothing() -> None:
     for package in PACKAGES:
         for path in python_files(package):
             assert not vague & set(path.relative_to(ROOT).with_suffix("").parts), path
+
+
+@pytest.mark.parametrize("room", ["service/engine", "service/bundles"])
+def test_a_file_name_is_used_once(room: str) -> None:
+    """Whoever is told a file name finds one file."""
+    names = [path.name for package in ("service", "export") for path in python_files(package)]
+    own = {path.name for path in python_files(room)} - {"__init__.py"}
+    assert [name for name in sorted(own) if names.count(name) > 1] == []
+
+
+def test_the_runner_knows_no_kind_of_model() -> None:
+    """It knows state tensors by what the bundle says of them; their names belong to the exporter."""
+    for name in ("runner", "state", "sessions"):
+        text = (ROOT / "service" / "engine" / f"{name}.py").read_text("utf-8")
+        assert not [word for word in ("cross_", "self_k", "self_v", "last_k", "architecture.norm") if word in text]
 
 
 def test_functions_are_short() -> None:

@@ -36,8 +36,8 @@ class Ours:
         self.name, self._max_tokens, self._guard, self._loops = name, max_tokens, guard, loops
         sessions = OrtSessions(bundle, threads=1, provider="cpu")
         sessions.encoder, sessions.decoder = wrap(sessions.encoder), wrap(sessions.decoder)
-        sessions.leap = sessions.leap and wrap(sessions.leap)
-        self.encoder, self.decoder, self.leap = sessions.encoder, sessions.decoder, sessions.leap
+        sessions.multi_step = sessions.multi_step and wrap(sessions.multi_step)
+        self.encoder, self.decoder, self.multi_step = sessions.encoder, sessions.decoder, sessions.multi_step
         runners = [OrtRunner(sessions, rows) for _ in range(loops)]
         # For files: nobody else's lines wait, so no rows are kept for them, and the queue takes everything.
         settings = EngineSettings(max_queued_tokens=1 << 40, interactive_share=0.0, max_batch_tokens=tokens)

@@ -1,1 +1,1 @@
-"""Files: what a bundle is, and which bundle serves which language pair."""
+"""The bundle format: what the files of a bundle are, and how they are checked."""

@@ -1,22 +1,26 @@
-"""Bundle format 1: what `bundle.json` says, and reading a bundle so that nothing unproven is served.
+"""What `bundle.json` says (format 2), and reading a bundle so that nothing unproven is served.
 
-Standard library only, because the exporter writes what this file reads. Running the graphs is left to
-`service.engine.runner`, text to the tokenizer, and the choice of bundles to `service.catalog.catalog`.
+Standard library only, because the exporter writes what this file reads. A manifest of format 1 is read too: see
+`format_1`. The graphs are run by `service.engine.runner`, text is read by `service.translation.tokenizer`, and
+`service.catalog` chooses among bundles.
 """
 
 import hashlib
 import json
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal, NoReturn, TypeVar, cast
+from typing import Any, Literal, NoReturn
 
-FORMAT = 1
+from dragoman.service.bundles.format_1 import as_format_2
+from dragoman.service.bundles.sections import Section
+
+FORMAT = 2
 MANIFEST = "bundle.json"
 ENCODER, DECODER, EXPLAIN, WEIGHTS = "encoder.onnx", "decoder.onnx", "explain.onnx", "weights.bin"
-LEAP = "leap.onnx"  # some greedy steps of the decoder in one run
-KEEP, PLACE = "keep.onnx", "place.onnx"  # move and fill rows where the state lives on a device
+LEAP = "leap.onnx"  # the multi-step graph: some greedy steps of the decoder in one run
+KEEP, PLACE = "keep.onnx", "place.onnx"  # gather and fill the rows of state that lives on a device
 GOLDEN, MODEL_CARD = "golden.jsonl", "MODEL_CARD.md"
 REQUIRED_FILES = (ENCODER, DECODER, WEIGHTS, GOLDEN)
 
@@ -24,12 +28,17 @@ Precision = Literal["int8", "fp32", "fp16"]
 TokenizerKind = Literal["sentencepiece", "marian"]
 Normalization = Literal["gnmt", "length", "none"]
 StopRule = Literal["count", "bound"]
-StateKind = Literal["self", "cross", "last"]
-T = TypeVar("T")
+StateKind = Literal["encoded", "grows", "replaced"]
+
+# kind of tokenizer -> the roles that its files may have: one for both sides, or one for each
+_TOKENIZER_ROLES = {
+    "sentencepiece": ({"model"}, {"source", "target"}),
+    "marian": ({"source", "target", "vocabulary"}, {"source", "target", "source_vocabulary", "target_vocabulary"}),
+}
 
 
 class BundleError(Exception):
-    """A bundle that must not be served; the message is one sentence that says what to do."""
+    """A bundle that must not be served; the message is one sentence that says what is wrong and what to do."""
 
 
 @dataclass(frozen=True)
@@ -60,41 +69,55 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class TokenizerFiles:
-    kind: TokenizerKind
-    files: Mapping[str, str]  # role -> file name: {"model": …}, or {"source": …, "target": …, "vocabulary": …}
-
-
-@dataclass(frozen=True)
 class SpecialIds:
     pad: int
     unk: int
     bos: int
     eos: int
-    placeholder_ids: tuple[int, ...]
+    placeholder_ids: tuple[int, ...]  # none: the model was not taught placeholders
+
+
+@dataclass(frozen=True)
+class TokenizerFiles:
+    """The files of the tokenizer by their role: shared by both sides, or one for each side.
+
+    A `sentencepiece` tokenizer has `model`, or `source` and `target`. A `marian` tokenizer has `source` and `target`
+    and numbers their pieces by `vocabulary`, or by `source_vocabulary` and `target_vocabulary`.
+    """
+
+    kind: TokenizerKind
+    files: Mapping[str, str]  # role -> file name
+    source_special_ids: SpecialIds | None = None  # where they differ from those of the target side
 
 
 @dataclass(frozen=True)
 class Rules:
-    """How this model wants to be searched; a request may choose its beam but not these."""
+    """How this model is decoded; a request may choose its beam size, but not these rules."""
 
     normalization: Normalization = "gnmt"
     alpha: float = 0.6
     stop_rule: StopRule = "count"
     repetition_guard: bool = True
-    forced_end: bool = False
+    forced_end: bool = False  # the last token that max_new_tokens allows is eos, as in some frameworks
     default_beam_size: int = 1
 
 
 @dataclass(frozen=True)
 class StateTensor:
-    """One array that lives between decoder steps: input `name`, and output `output` bound to the same memory."""
+    """One array that lives between decoder steps: the decoder's input `name`, and after the step its output `output`.
+
+    `encoded`: written once, when a row joins, from the encoder's output `encoder_output` [batch, source, width]. With
+    "source" in its shape it takes every source position, without it the last one.
+    `grows`: each step writes one position of the "target" dimension, in place; a row begins with no position.
+    `replaced`: each step reads the whole tensor and writes a new one; a row begins with zeros.
+    """
 
     name: str
-    kind: StateKind  # self: grows by one slot a step; cross: written by the encoder; last: its last source position
+    kind: StateKind
     dtype: Literal["float32", "float16"]
-    shape: tuple[int | str, ...]  # the first dimension is "rows"; "target" and "source" are the limits
-    output: str | None = None
+    shape: tuple[int | str, ...]  # the first dimension is "rows"; "source" and "target" are the limits
+    output: str | None = None  # an `encoded` tensor may have none
+    encoder_output: str | None = None
 
 
 @dataclass(frozen=True)
@@ -105,7 +128,7 @@ class FileRecord:
 
 @dataclass(frozen=True)
 class Golden:
-    """A sentence whose greedy translation must come out again, token for token, wherever the bundle is loaded."""
+    """A sentence whose greedy translation must be the same, token for token, wherever the bundle is loaded."""
 
     source: str
     target: str
@@ -126,12 +149,16 @@ class Bundle:
     architecture: Architecture
     limits: Limits
     tokenizer: TokenizerFiles
-    special_ids: SpecialIds
+    special_ids: SpecialIds  # of the target side, and of the source side unless the tokenizer says otherwise
     rules: Rules
     state: tuple[StateTensor, ...]
     files: Mapping[str, FileRecord]
     evidence: Mapping[str, Any]
     training: Mapping[str, Any]
+
+    @property
+    def source_special_ids(self) -> SpecialIds:
+        return self.tokenizer.source_special_ids or self.special_ids
 
     def file(self, name: str) -> Path:
         return self.path / name
@@ -143,7 +170,7 @@ class Bundle:
 
 
 def read_bundle(path: Path | str, check_hashes: bool = True) -> Bundle:
-    """Read and check a bundle; raise BundleError with one sentence when it is not exactly what its manifest says."""
+    """Read and check a bundle; raise BundleError when it is not exactly what its manifest says."""
     path = Path(path)
     bundle = _parse(path, _read_manifest(path))
     missing = [name for name in (*REQUIRED_FILES, *bundle.tokenizer.files.values()) if name not in bundle.files]
@@ -182,7 +209,7 @@ def _check_file(directory: Path, name: str, record: FileRecord, check_hash: bool
         )
 
 
-def _read_manifest(path: Path) -> "_Section":
+def _read_manifest(path: Path) -> Section:
     def fail(problem: str) -> NoReturn:
         raise BundleError(f"bundle {path} {problem}")
 
@@ -192,62 +219,15 @@ def _read_manifest(path: Path) -> "_Section":
         fail(f"has no {MANIFEST}: give the directory that dragoman-export wrote")
     except (OSError, ValueError) as error:
         fail(f"has an unreadable {MANIFEST} ({error}): copy the whole directory again")
-    section = _Section(record, MANIFEST, fail)
+    section = Section(record, MANIFEST, fail)
     found = section.get("format", int)
-    if found > FORMAT:
-        fail(f"has format {found} but this server reads format {FORMAT}: upgrade the server")
-    if found != FORMAT:
-        fail(f"has format {found} but this server reads format {FORMAT}: export it again")
-    return section
+    if found not in (1, FORMAT):
+        todo = "upgrade the server" if found > FORMAT else "export it again"
+        fail(f"has format {found} but this server reads formats 1 and {FORMAT}: {todo}")
+    return section if found == FORMAT else Section(as_format_2(section.record), MANIFEST, fail)
 
 
-class _Section:
-    """One JSON object, read field by field with the types we expect."""
-
-    def __init__(self, record: object, where: str, fail: Callable[[str], NoReturn]) -> None:
-        if not isinstance(record, dict):
-            fail(f"has a {where} that is not a JSON object: export it again")
-        self.record, self.where, self.fail = cast(dict[str, Any], record), where, fail
-
-    def get(self, key: str, kind: type[T]) -> T:
-        value = self.record.get(key)
-        if kind is float and type(value) is int:
-            value = float(value)
-        # bool is an int to isinstance; a manifest that says true for a number is wrong
-        if type(value) is not kind:
-            self.fail(f"has no usable {key!r} in its {self.where} (expected {kind.__name__}): export it again")
-        return value
-
-    def one_of(self, key: str, *choices: str) -> Any:
-        value = self.get(key, str)
-        if value not in choices:
-            self.fail(f"has the unknown {key} {value!r} in its {self.where}: upgrade the server")
-        return value
-
-    def section(self, key: str) -> "_Section":
-        return _Section(self.get(key, dict), key, self.fail)
-
-    def sections(self, key: str) -> "list[_Section]":
-        return [_Section(item, key, self.fail) for item in self.get(key, list)]
-
-    def integers(self, key: str) -> tuple[int, ...]:
-        values = self.get(key, list)
-        if any(type(value) is not int for value in values):
-            self.fail(f"has something other than integers in {key!r} of its {self.where}: export it again")
-        return tuple(values)
-
-    def positive(self, key: str) -> int:
-        value = self.get(key, int)
-        if value < 1:
-            self.fail(f"has {value} for {key!r} in its {self.where}, where at least 1 is needed: export it again")
-        return value
-
-    def flat(self, cls: type[T]) -> T:
-        """A dataclass of plain fields only."""
-        return cls(**{field.name: self.get(field.name, cast(type, field.type)) for field in fields(cast(Any, cls))})
-
-
-def _parse(path: Path, top: _Section) -> Bundle:
+def _parse(path: Path, top: Section) -> Bundle:
     bundle = Bundle(
         path=path,
         name=top.get("name", str),
@@ -268,27 +248,33 @@ def _parse(path: Path, top: _Section) -> Bundle:
         top.fail("serves no language pair: export it again")
     strange = [i for i in bundle.special_ids.placeholder_ids if not 0 <= i < bundle.architecture.vocab_size]
     if strange:
-        top.fail(f"has the placeholder id {strange[0]}, which its vocabulary lacks: export it again")
+        top.fail(f"has the placeholder id {strange[0]}, which is not in its vocabulary: export it again")
     return bundle
 
 
-def _limits(section: _Section) -> Limits:
+def _limits(section: Section) -> Limits:
     return Limits(section.positive("max_source_tokens"), section.positive("max_new_tokens"))
 
 
-def _pair(section: _Section) -> Pair:
+def _pair(section: Section) -> Pair:
     return Pair(section.get("source", str), section.get("target", str), section.integers("source_prefix_ids"))
 
 
-def _tokenizer(section: _Section) -> TokenizerFiles:
-    files = section.section("files")
+def _tokenizer(section: Section) -> TokenizerFiles:
+    kind, files = section.one_of("kind", *_TOKENIZER_ROLES), section.section("files")
+    if set(files.record) not in _TOKENIZER_ROLES[kind]:
+        needed = ", or ".join(" and ".join(sorted(roles)) for roles in _TOKENIZER_ROLES[kind])
+        found = " and ".join(sorted(files.record)) or "none"
+        section.fail(f"names the tokenizer files {found}, but the kind {kind} needs {needed}: export it again")
+    own = None if section.record.get("source_special_ids") is None else section.section("source_special_ids")
     return TokenizerFiles(
-        kind=section.one_of("kind", "sentencepiece", "marian"),
+        kind=kind,
         files={role: files.get(role, str) for role in files.record},
+        source_special_ids=None if own is None else _special_ids(own),
     )
 
 
-def _special_ids(section: _Section) -> SpecialIds:
+def _special_ids(section: Section) -> SpecialIds:
     return SpecialIds(
         pad=section.get("pad", int),
         unk=section.get("unk", int),
@@ -298,7 +284,7 @@ def _special_ids(section: _Section) -> SpecialIds:
     )
 
 
-def _rules(section: _Section) -> Rules:
+def _rules(section: Section) -> Rules:
     return Rules(
         normalization=section.one_of("normalization", "gnmt", "length", "none"),
         alpha=_alpha(section),
@@ -309,26 +295,45 @@ def _rules(section: _Section) -> Rules:
     )
 
 
-def _alpha(section: _Section) -> float:
+def _alpha(section: Section) -> float:
     value = section.get("alpha", float)
     if not 0 <= value < math.inf:  # NaN is not, either
         section.fail(
-            f"has the alpha {value} in its {section.where}, which must be 0 or more, and finite: export it again"
+            f"has the alpha {value} in its {section.name}, which must be 0 or more, and finite: export it again"
         )
     return value
 
 
-def _state_tensor(section: _Section) -> StateTensor:
-    return StateTensor(
+def _state_tensor(section: Section) -> StateTensor:
+    tensor = StateTensor(
         name=section.get("name", str),
-        kind=section.one_of("kind", "self", "cross", "last"),
+        kind=section.one_of("kind", "encoded", "grows", "replaced"),
         dtype=section.one_of("dtype", "float32", "float16"),
         shape=tuple(section.get("shape", list)),
-        output=section.get("output", str) if section.record.get("output") is not None else None,
+        output=section.optional("output", str),
+        encoder_output=section.optional("encoder_output", str),
     )
+    problem = _problem_of(tensor)
+    if problem:
+        section.fail(f"has the state tensor {tensor.name}, {problem}: export it again")
+    return tensor
 
 
-def _files(section: _Section) -> dict[str, FileRecord]:
+def _problem_of(tensor: StateTensor) -> str | None:
+    """Why a state tensor is not what its kind says."""
+    rows, *others = tensor.shape or ("",)
+    named = [size for size in others if type(size) is not int or size < 1]
+    allowed = {"encoded": (["source"], []), "grows": (["target"],), "replaced": ([],)}[tensor.kind]
+    if rows != "rows" or named not in allowed:
+        return f"whose shape {list(tensor.shape)} does not suit the kind {tensor.kind}"
+    if (tensor.encoder_output is None) == (tensor.kind == "encoded"):
+        return f"which {'lacks' if tensor.encoder_output is None else 'must not have'} an encoder_output"
+    if tensor.output is None and tensor.kind != "encoded":
+        return "which lacks an output"
+    return None
+
+
+def _files(section: Section) -> dict[str, FileRecord]:
     for name in section.record:
         # A manifest may come from anywhere; its names must not reach outside its directory.
         if name in ("", ".", "..") or "/" in name or "\\" in name or "\0" in name or ":" in name:

@@ -41,7 +41,13 @@ class Tokenizer(Protocol):
         """Text and placeholder numbers in order, without blanks at either end."""
 
     def token_text(self, token_id: int) -> str:
-        """How a token looks in a list of tokens."""
+        """How a target token looks in a list of tokens."""
+
+    def source_token(self, token_id: int) -> str | int:
+        """How a source token looks in a list of tokens, or the number of the placeholder that it is."""
+
+    def is_one_token(self, word: str) -> bool:
+        """Whether the source side has a token for the whole word."""
 
     def stream(self) -> TokenStream:
         """A decoder for tokens as they come."""

@@ -1,6 +1,6 @@
-"""Tokens in, tokens out: the continuous batch and everything that decides what is in it."""
+"""Tokens in, tokens out: the continuous batch, and everything that decides what is in it."""
 
 import os
 
-# ONNX Runtime reports its use to its maker unless told not to before it is imported; a server of texts tells nobody.
+# ONNX Runtime sends usage data to its maker unless this is set before it is imported. A translation server must not.
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")

@@ -1,8 +1,8 @@
-"""How a translation came about: the explain graph over a finished translation, and a beam search as a tree.
+"""Explains a translation: runs the explain graph over a finished one, and shows a beam search as a tree.
 
 The graph reads source and translation in one teacher-forced pass and gives attention and intermediate numbers. The tree
-is the real search, run again on a few rows of its own by a runner that writes down what passes. Which translation to
-explain is left to `dragoman.service.translation.explain`.
+is the real search, run again on a few rows of its own by a runner that records every step. Which translation to explain
+is decided by `dragoman.service.translation.explain`.
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ from dragoman.service.bundles.manifest import EXPLAIN
 from dragoman.service.engine.job import DecodingOptions, DecodingRules, Hypothesis, Job
 from dragoman.service.engine.loop import Engine
 from dragoman.service.engine.rows import Ints
-from dragoman.service.engine.seams import Runner, stride_by_steps
-from dragoman.service.engine.search import Candidates, Stretch
+from dragoman.service.engine.seams import Candidates, MultiStep, Runner, multi_step_by_steps
 
 if TYPE_CHECKING:
     from dragoman.service.engine.sessions import OrtSessions
@@ -37,9 +36,9 @@ class ExplainSession(Protocol):
 
 @dataclass(frozen=True)
 class TreeNode:
-    """A token that the search considered: it went on, was in the beam but led nowhere, or never entered it."""
+    """A token that the search considered: it went on, was dropped from the beam, or never entered it."""
 
-    parent: int | None  # its place in the list of nodes; parents come first
+    parent: int | None  # index of its parent in the list of nodes; parents come first
     step: int  # 1 for the first token
     token: int
     log_prob: float
@@ -59,12 +58,12 @@ class Explainer:
     """Explains the translations of one bundle."""
 
     def __init__(self, session: ExplainSession, open_runner: Callable[[int], Runner], rules: DecodingRules) -> None:
-        """`open_runner` gives a runner with so many rows, which nobody else uses."""
+        """`open_runner(rows)` gives a runner of its own with that many rows."""
         self._session, self._open_runner, self._rules = session, open_runner, rules
 
     def explain(self, source_ids: Prefix, target_ids: Prefix, k: int, names: Sequence[str]) -> dict[str, Array]:
-        """The outputs `names` of the explain graph; `target_ids` are the generated tokens, with eos if it ended so."""
-        assert target_ids, "a translation that has not begun cannot be explained"
+        """The outputs `names` of the explain graph; `target_ids` are the generated tokens, with eos if any."""
+        assert target_ids, "there are no tokens to explain"
         feeds = {
             "source": np.array([source_ids], np.int64),  # [1, S]
             "target": np.array([(self._rules.bos_id, *target_ids[:-1])], np.int64),  # [1, T]
@@ -74,7 +73,7 @@ class Explainer:
         return dict(zip(names, self._session.run(list(names), feeds), strict=True))
 
     def beam_tree(self, source_ids: Prefix, options: DecodingOptions) -> BeamTree:
-        """The beam search of `options`, once more, as a tree."""
+        """Runs the beam search of `options` again, and returns it as a tree."""
         recorder = _Recorder(self._open_runner(options.beam_size))
         engine = Engine([recorder], self._rules)
         job = Job(source_ids, replace(options, n_best=options.beam_size, log_probs=True))
@@ -89,14 +88,14 @@ class Explainer:
 
 
 def explainer_of(sessions: OrtSessions) -> Explainer:
-    """Over a bundle's graphs. Nothing of it may hold who serves the bundle: it is to go when that goes."""
+    """The explainer of a bundle. It must not refer to the engine that serves the bundle, which may be unloaded."""
     from dragoman.service.engine.runner import OrtRunner
 
     return Explainer(sessions.load(EXPLAIN), lambda rows: OrtRunner(sessions, rows), DecodingRules.of(sessions.bundle))
 
 
 class _Seen(NamedTuple):
-    """What a step gave for one row."""
+    """The candidates that a step gave for one row."""
 
     prefix: Prefix
     ids: list[int]
@@ -104,7 +103,7 @@ class _Seen(NamedTuple):
 
 
 class _Recorder:
-    """A runner that remembers, step by step, what its rows were and what came next."""
+    """A runner that records the rows of every step and their candidates."""
 
     def __init__(self, runner: Runner) -> None:
         self.max_rows, self.max_source_tokens = runner.max_rows, runner.max_source_tokens
@@ -125,8 +124,8 @@ class _Recorder:
         self.steps.append([_Seen(row[1:], ids, log_probs) for row, ids, log_probs in columns])
         return candidates
 
-    def stride(self, next_ids: Ints, most: int, end_id: int, went: Callable[[int], bool]) -> Stretch:
-        return stride_by_steps(self, next_ids, most, end_id, went)
+    def multi_step(self, next_ids: Ints, most: int, end_id: int, go_on: Callable[[int], bool]) -> MultiStep:
+        return multi_step_by_steps(self, next_ids, most, end_id, go_on)
 
     def keep(self, parents: Ints) -> None:
         self._runner.keep(parents)
@@ -134,7 +133,7 @@ class _Recorder:
 
 
 class _Tree:
-    """Nodes from what was seen: a row of one step is a candidate of the step before."""
+    """Makes nodes of the recorded steps: a row of one step is a candidate of the step before."""
 
     def __init__(self, steps: Sequence[Sequence[_Seen]], width: int) -> None:
         self.nodes = [TreeNode(None, 0, -1, 0.0, 0.0, "root")]
@@ -154,18 +153,17 @@ class _Tree:
                 self._change(place, "dropped")
 
     def end(self, rank: int, hypothesis: Hypothesis, eos_id: int) -> None:
-        finished = len(hypothesis.log_probs) > len(hypothesis.ids)
-        prefix = (*hypothesis.ids, eos_id) if finished else hypothesis.ids
+        prefix = (*hypothesis.ids, eos_id) if hypothesis.finished else hypothesis.ids
         if prefix not in self._places:
             self._add(prefix, "cut")
-        self._change(self._places[prefix], "finished" if finished else "unfinished", rank)
+        self._change(self._places[prefix], "finished" if hypothesis.finished else "unfinished", rank)
         for length in range(1, len(prefix)):
             if self.nodes[self._places[prefix[:length]]].state == "dropped":
                 self._change(self._places[prefix[:length]], "live")
 
     def _add(self, prefix: Prefix, state: NodeState) -> None:
         parent, seen = self._places[prefix[:-1]], self._seen[prefix[:-1]]
-        # An end that the bundle's rules force is no candidate of the runner's, and certain.
+        # An eos that the bundle's rules force is not among the runner's candidates; its probability is 1.
         log_prob = seen.log_probs[seen.ids.index(prefix[-1])] if prefix[-1] in seen.ids else 0.0
         self._places[prefix] = len(self.nodes)
         self.nodes.append(

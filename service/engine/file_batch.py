@@ -29,6 +29,6 @@ def batch_for(bundle: Bundle, beam_size: int) -> FileBatch:
 
 
 def _bytes_a_token(bundle: Bundle) -> int:
-    caches = [tensor for tensor in bundle.state if tensor.kind in ("self", "cross")]
+    caches = [tensor for tensor in bundle.state if {"source", "target"} & set(tensor.shape)]
     sizes = [math.prod(size for size in tensor.shape if isinstance(size, int)) for tensor in caches]
     return sum(size * (4 if tensor.dtype == "float32" else 2) for size, tensor in zip(sizes, caches, strict=True))

@@ -1,7 +1,6 @@
-"""What the engine is asked and what it answers: jobs, options, rules, results, refusals.
+"""What the engine is asked and what it answers: jobs, options, rules, results and errors.
 
-Plain data, standard library only. How jobs are queued is left to `scheduler`, how they are decoded to `search`, and who
-runs them to `loop`.
+Plain data, standard library only. `scheduler` queues jobs, `search` decodes them, and `loop` runs them.
 """
 
 from __future__ import annotations
@@ -11,9 +10,9 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from functools import partial
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
-from dragoman.service.bundles.manifest import Bundle
+from dragoman.service.bundles.manifest import Bundle, Rules
 from dragoman.service.engine.promise import Promise
 
 
@@ -28,38 +27,32 @@ class FinishReason(StrEnum):
 
 
 class QueueFull(Exception):  # noqa: N818 - a state of the queue, not a fault
-    """The queue holds as many tokens as it may; `retry_after_seconds` says when about half of it will be gone."""
+    """The queue has no room for the job; `retry_after_seconds` says when about half of the queue will be gone."""
 
     def __init__(self, retry_after_seconds: float) -> None:
         super().__init__(f"The translation queue is full; try again in {retry_after_seconds:.1f} seconds.")
         self.retry_after_seconds = retry_after_seconds
 
 
-class JobRejected(ValueError):  # noqa: N818 - the job's state
+class JobRejected(ValueError):  # noqa: N818 - a state of the job
     """A job that this bundle can never run (too long, too wide a beam); the message says what to change."""
 
 
 class EngineStopped(RuntimeError):  # noqa: N818 - a state of the engine
-    """The engine takes no more jobs, or stopped before it ran this one."""
+    """The engine takes no more jobs, or stopped before this one was done."""
 
 
-class EngineFailure(RuntimeError):  # noqa: N818 - the runner's fault, told to the job
+class EngineFailure(RuntimeError):  # noqa: N818 - what happened to the job
     """The runner failed while this job was in its batch; the cause is chained."""
 
 
 @dataclass(frozen=True)
-class DecodingRules:
-    """How a bundle wants to be decoded."""
+class DecodingRules(Rules):
+    """The rules of a bundle, with what else the search must know of it."""
 
-    normalization: Literal["gnmt", "length", "none"] = "gnmt"
-    alpha: float = 0.6
-    stop_rule: Literal["count", "bound"] = "count"
-    repetition_guard: bool = True
-    forced_end: bool = False  # the last token that max_new_tokens allows is eos, as some frameworks do it
     max_new_tokens: int = 256  # counts eos and a forced prefix
     bos_id: int = 2
     eos_id: int = 3
-    default_beam_size: int = 1
 
     @classmethod
     def of(cls, bundle: Bundle) -> DecodingRules:
@@ -77,7 +70,7 @@ class DecodingOptions:
 
     beam_size: int = 1
     n_best: int = 1
-    length_penalty: float | None = None  # alpha of this request instead of the bundle's
+    length_penalty: float | None = None  # alpha for this request; None: the bundle's
     max_new_tokens: int | None = None
     prefix_ids: tuple[int, ...] = ()
     repetition_guard: bool = True
@@ -98,6 +91,13 @@ class Hypothesis(NamedTuple):
     ids: tuple[int, ...]
     score: float
     log_probs: tuple[float, ...]  # one per generated token, eos too; empty unless the options ask for them
+    finished: bool  # eos ended it, chosen or forced
+    finish_reason: FinishReason
+
+    @property
+    def num_tokens(self) -> int:
+        """Generated tokens, eos counted."""
+        return len(self.ids) + self.finished
 
 
 class DecodingResult(NamedTuple):
@@ -114,8 +114,8 @@ class DecodingResult(NamedTuple):
 class Job:
     """One segment to translate, and the future of its result.
 
-    `request` is the fair-share key: jobs of one request share one turn. `on_token(id, log_prob)` is called on the
-    decode thread for each token as it is chosen, eos excepted (greedy only: a beam has no token until it ends).
+    Jobs with the same `request` have one share of the engine between them. `on_token(id, log_prob)` is called on the
+    decode thread for each token as it is chosen, except eos (greedy only: a beam knows no token until it ends).
     Cancelling `future` cancels the job.
     """
 
@@ -134,11 +134,11 @@ class Job:
         self.deadline_at = deadline_at
         self.on_token = on_token if self.options.beam_size == 1 else None
         self.future: Promise[DecodingResult] = Promise()
-        self.future.add_done_callback(partial(_cancel_with_future, weakref.ref(self)))  # no cycle: memory stays flat
+        self.future.add_done_callback(partial(_cancel_with_future, weakref.ref(self)))  # weak: no cycle
         self.cancelled = False
         # Written by the engine.
         self.serial = 0
-        self.bulk = False  # part of a long document: lines go first
+        self.bulk = False  # of a bulk request: interactive jobs go first
         self.submitted_at = 0.0
         self.admitted_at = 0.0
         self.encoded_at = 0.0

@@ -1,7 +1,7 @@
-"""The loop: sole owner of the batch. One thread per decode loop, one queue for all of them.
+"""The engine and its decode loops: one thread and one batch for each loop, one queue for all of them.
 
-A turn lets go of rows nobody waits for, admits and encodes, steps, and resolves what ended. Whose turn it is, is left
-to `scheduler`; what the candidates mean, to `search`; the network, to `runner`.
+A turn of a loop drops cancelled and late jobs, admits and encodes new ones, takes one or more steps, and answers the
+jobs that finished. `scheduler` decides which jobs join, `search` what the candidates mean; `runner` runs the network.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dragoman.service.engine.choosing import Question
+from dragoman.service.engine.heartbeat import Heartbeat, heartbeat
 from dragoman.service.engine.job import (
     DecodingResult,
     DecodingRules,
@@ -30,16 +32,16 @@ from dragoman.service.engine.queue import Joined, SharedQueue
 from dragoman.service.engine.rows import Ints
 from dragoman.service.engine.scheduler import EngineSettings, Scheduler, Turn, like_lengths
 from dragoman.service.engine.seams import Observer, Runner, SilentObserver
-from dragoman.service.engine.search import Advance, Outcome, Question, Search
+from dragoman.service.engine.search import Advance, FinishedJob, Search
 
-_MOST_STEPS = 16  # of which a loop tells nobody
+_MOST_STEPS = 16  # that a loop takes before it talks to the queue again
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class RowSnapshot:
-    """One row of a batch: whose it is, its place in that job's beam, its tokens so far; never any text."""
+    """One row of a batch: its job, its number in that job's beam, its tokens so far; never any text."""
 
     job: int
     beam: int
@@ -59,6 +61,7 @@ class EngineSnapshot:
     running_segments: int
     drain_tokens_per_second: float | None
     num_steps: int
+    heartbeats: tuple[Heartbeat, ...] = ()  # one for each loop
 
     @property
     def active_rows(self) -> int:
@@ -111,23 +114,23 @@ class Engine:
         self._queue.offer(jobs)
         for job in jobs:
             job.withdraw = self._withdraw
-            if job.cancelled:  # before it knew whom to tell
+            if job.cancelled:  # before it had this callback
                 self._withdraw(job)
         return [job.future for job in jobs]
 
     def replace(self, job: Job) -> None:
-        """Give up a job whose work another one does: a queued one is counted nowhere, for no caller has left."""
+        """Give up a job that another job does instead. A queued one is not counted as cancelled: no caller has left."""
         if self._queue.withdraw(job):
             job.future.cancel()
         else:
             job.cancel()
 
     def is_bulk(self, num_source_tokens: int) -> bool:
-        """Whether a request of so many source tokens is a document, whose rows pause while lines run."""
+        """Whether a request with this many source tokens is bulk: its rows may pause while interactive rows run."""
         return num_source_tokens > self._settings.bulk_tokens
 
     def stop(self, drain: bool = True, timeout_seconds: float | None = None) -> None:
-        """Take no more jobs; finish those accepted, or with `drain` off (or after the timeout) fail them."""
+        """Take no more jobs. Finish those accepted; without `drain`, or after the timeout, fail them."""
         self._queue.stop(drain=drain and bool(self._threads))
         deadline_at = None if timeout_seconds is None else time.monotonic() + timeout_seconds
         for thread in self._threads:
@@ -139,9 +142,17 @@ class Engine:
             loop.abandon(EngineStopped("The engine stopped before this job was done."))
 
     def turn(self, loop: int = 0) -> bool:
-        """One turn of a loop on the calling thread, for an engine that was not started; False when idle."""
+        """One turn of a loop on the calling thread; False when idle. Only for an engine that was not started."""
         assert not self._threads, "a started engine turns by itself"
         return self._loops[loop].turn()
+
+    def heartbeats(self) -> tuple[Heartbeat, ...]:
+        """Whether each loop moves. It never waits for a loop, not even for one that hangs."""
+        now = self._clock()
+        return tuple(
+            heartbeat(now, loop.last_turn_at, self._queue.oldest_work_at(number))
+            for number, loop in enumerate(self._loops)
+        )
 
     def snapshot(self) -> EngineSnapshot:
         loops = tuple(loop.snapshot() for loop in self._loops)
@@ -154,6 +165,7 @@ class Engine:
             running_segments=running,
             drain_tokens_per_second=rate,
             num_steps=sum(loop.num_steps for loop in self._loops),
+            heartbeats=self.heartbeats(),
         )
 
     def _check(self, job: Job) -> None:
@@ -173,13 +185,13 @@ class Engine:
             raise JobRejected("The target prefix contains the end-of-sentence token.")
 
     def _withdraw(self, job: Job) -> None:
-        """Called when a job is cancelled: out of the queue at once. A running one is seen to by its loop."""
+        """Called when a job is cancelled: a queued one leaves at once; a running one is dropped by its loop."""
         if self._queue.withdraw(job):
             _resolve(job, FinishReason.CANCELLED, None, self._clock(), self._observer)
 
 
 class _StepTimes:
-    """How long the steps of one turn took; those of one run share its time."""
+    """How long each step of one turn took; the steps of one run share its time equally."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -187,17 +199,17 @@ class _StepTimes:
         self.seconds: list[float] = []
 
     def note(self, steps: int) -> float:
-        """So many more steps have just been run."""
+        """`steps` more steps have just been run."""
         now = self._clock()
         if not self.seconds:
-            self.first_at = now  # when the first token was there to be seen
+            self.first_at = now  # when the first token was known
         self.seconds += [(now - self._last_at) / steps] * steps
         self._last_at = now
         return now
 
 
 class DecodeLoop:
-    """One runner, its batch, and the turns they take."""
+    """One runner, its batch, and the turns of both."""
 
     def __init__(
         self,
@@ -209,20 +221,21 @@ class DecodeLoop:
         observer: Observer,
     ) -> None:
         self.max_rows = runner.max_rows
+        self.last_turn_at: float | None = None  # when a turn last ended; others read it without a lock
         self._number = number
         self._runner = runner
         self._search = search
         self._queue = queue
         self._clock = clock
         self._observer = observer
-        self._next_deadline_at = math.inf  # of a running job, or earlier
-        self._num_cancelled = 0  # of the queue's, when this loop last looked
+        self._next_deadline_at = math.inf  # no running job has an earlier deadline
+        self._num_cancelled = 0  # the queue's count when this loop last looked
         self._drained_tokens = 0  # source tokens of the jobs that ended in this turn
-        self._turns: list[Turn] = []  # that the queue has not been told of
-        self._num_untold = 0  # steps in them
-        self._asked = Joined([], [], runner.max_rows, math.inf, True, 0)  # what the queue last said
-        self._changed = True  # who runs, since then
-        self._state = threading.Lock()  # of the search, against snapshots
+        self._turns: list[Turn] = []  # that the scheduler does not know yet
+        self._num_unreported = 0  # steps in them
+        self._asked = Joined([], [], runner.max_rows, math.inf, True, 0)  # the queue's last answer
+        self._changed = True  # whether jobs joined or left since then
+        self._state = threading.Lock()  # guards the search against snapshots
 
     @property
     def num_steps(self) -> int:
@@ -233,38 +246,41 @@ class DecodeLoop:
             self.turn()
 
     def turn(self) -> bool:
-        """Let go, admit, encode, step, resolve; False when there was nothing to do. A failure costs one batch."""
+        """Drop, admit, encode, step, answer; False when there was nothing to do. A failure costs one batch."""
         try:
             return self._turn()
         except Exception as error:
-            log.exception("The runner failed; its batch is lost and the loop goes on.")
+            log.exception("The runner failed. The jobs of its batch fail, and the loop goes on.")
             failure = EngineFailure(f"The translation failed inside the runner: {error}")
             failure.__cause__ = error
             self.abandon(failure)
+            self.last_turn_at = self._clock()
             return True
 
     def _turn(self) -> bool:
         began = self._clock()
         self._drained_tokens = 0
-        self._let_go(began)
+        self._drop(began)
         joined = self._admit(began)
         if not self._search.num_rows:
-            self._changed = True  # with room for everyone
+            self._changed = True  # the batch has room again
+            self.last_turn_at = began
             return False
         rows, step_seconds = self._step(joined)
-        seconds = self._clock() - began
+        self.last_turn_at = ended = self._clock()
+        seconds = ended - began
         self._turns.append(Turn(rows, sum(step_seconds) / len(step_seconds), self._drained_tokens, seconds))
-        self._num_untold += len(step_seconds)
+        self._num_unreported += len(step_seconds)
         self._observer.busy(seconds)
         return True
 
-    def _let_go(self, now: float) -> None:
-        """Free the rows of jobs that were cancelled or ran out of time."""
+    def _drop(self, now: float) -> None:
+        """Free the rows of jobs that were cancelled or are past their deadline."""
         num_cancelled = self._queue.num_cancelled
         if now < self._next_deadline_at and num_cancelled == self._num_cancelled:
             return
         self._num_cancelled = num_cancelled
-        running = self._search.decodings
+        running = self._search.active
         cancelled = [job for job in running if job.cancelled]
         late = [job for job in running if _deadline_of(job) <= now and not job.cancelled]
         for jobs, reason in ((cancelled, FinishReason.CANCELLED), (late, FinishReason.DEADLINE)):
@@ -275,13 +291,13 @@ class DecodeLoop:
         self._next_deadline_at = min(map(_deadline_of, running), default=math.inf)
 
     def _admit(self, now: float) -> list[Job]:
-        # In most turns nobody could join and nobody left: no lock, no questions.
-        changed = self._changed or self._asked.ask_again or self._num_untold >= _MOST_STEPS
+        # In most turns no job could join and none left: then the queue and its lock are left alone.
+        changed = self._changed or self._asked.ask_again or self._num_unreported >= _MOST_STEPS
         joined = self._join(now) if changed or self._is_called(now) else []
         limit = self._asked.step_limit
-        num_lines = sum(not job.bulk for job in joined) if joined else 0
+        num_interactive = sum(not job.bulk for job in joined) if joined else 0
         with self._state:
-            parents = self._search.settle(len(joined), num_lines, limit)
+            parents = self._search.settle(len(joined), num_interactive, limit)
         if parents is not None:
             self._runner.keep(parents)
         for group in like_lengths(joined) if joined else ():
@@ -290,14 +306,14 @@ class DecodeLoop:
         return joined
 
     def _is_called(self, now: float) -> bool:
-        """Whether something came up that is not to wait: a job, a cancellation, a deadline."""
+        """Whether something has come that must not wait: a job, a cancellation, a deadline."""
         asked = self._asked
         return self._queue.news != asked.news or now >= asked.ask_again_at or now >= self._next_deadline_at
 
     def _join(self, now: float) -> list[Job]:
         asked = self._queue.join(self._number, now, self._turns)
-        self._asked = asked._replace(expired=[], jobs=[])  # an idle loop keeps nobody's job
-        self._turns, self._num_untold, self._changed = [], 0, False
+        self._asked = asked._replace(expired=[], jobs=[])  # an idle loop must not keep jobs in memory
+        self._turns, self._num_unreported, self._changed = [], 0, False
         joined = asked.jobs
         for job in asked.expired:
             _resolve(job, FinishReason.DEADLINE, None, now, self._observer)
@@ -318,13 +334,13 @@ class DecodeLoop:
             job.encoded_at = ended
 
     def _step(self, joined: list[Job]) -> tuple[int, list[float]]:
-        """One step, or several where nothing but a token can come of them; how many rows stepped, and for how long."""
-        question, num_jobs = self._search.ask(), len(self._search.decodings)
-        most = min(self._search.quiet_steps(), max(1, _MOST_STEPS - self._num_untold))
+        """One step, or several if no row needs a check between them. Returns the rows, and the time of each step."""
+        question, num_jobs = self._search.ask(), len(self._search.active)
+        most = min(self._search.quiet_steps(), max(1, _MOST_STEPS - self._num_unreported))
         if joined and (self._asked.ask_again or num_jobs > 1):  # more may be to come
             most = 1
         times = _StepTimes(self._clock)
-        advance = self._step_once(question, times) if most == 1 else self._stride(question.next_ids, most, times)
+        advance = self._step_once(question, times) if most == 1 else self._multi_step(question.next_ids, most, times)
         self._observer.stepped(times.seconds, len(question.next_ids), num_jobs)
         for job in joined:
             self._observer.first_token(times.first_at - job.submitted_at)
@@ -340,28 +356,28 @@ class DecodeLoop:
         with self._state:
             return self._search.advance(candidates)
 
-    def _stride(self, next_ids: Ints, most: int, times: _StepTimes) -> Advance:
-        def went(steps: int) -> bool:
+    def _multi_step(self, next_ids: Ints, most: int, times: _StepTimes) -> Advance:
+        def go_on(steps: int) -> bool:
             return not self._is_called(times.note(steps))
 
-        stretch = self._runner.stride(next_ids, most, self._search.rules.eos_id, went)
+        steps = self._runner.multi_step(next_ids, most, self._search.rules.eos_id, go_on)
         with self._state:
-            return self._search.advance_by(stretch)
+            return self._search.advance_many(steps)
 
     def _answer(self, advance: Advance) -> None:
-        """Stream tokens, resolve jobs."""
+        """Stream tokens, and answer the jobs that finished."""
         for job, tokens in advance.emissions:
             _stream(job, tokens)
-        if advance.outcomes:
+        if advance.finished:
             now = self._clock()
-            self._queue.retire(self._number, [outcome.job for outcome in advance.outcomes])
+            self._queue.retire(self._number, [each.job for each in advance.finished])
             self._changed = True
-            for outcome in advance.outcomes:
-                self._drained_tokens += outcome.job.num_source_tokens
-                _resolve(outcome.job, outcome.reason, outcome, now, self._observer)
+            for each in advance.finished:
+                self._drained_tokens += each.job.num_source_tokens
+                _resolve(each.job, each.reason, each, now, self._observer)
 
     def abandon(self, error: Exception) -> None:
-        """Fail whatever is under way, and start afresh."""
+        """Fail all jobs of this loop, and empty its batch."""
         with self._state:
             self._search.clear()
         for job in self._queue.abandon(self._number):
@@ -373,9 +389,9 @@ class DecodeLoop:
 
     def snapshot(self) -> tuple[RowSnapshot, ...]:
         with self._state:
-            decodings = self._search.decodings
+            active = self._search.active
             return tuple(
-                RowSnapshot(job.serial, beam, job.options.beam_size, length, decodings[job].limit)
+                RowSnapshot(job.serial, beam, job.options.beam_size, length, active[job].limit)
                 for job, beam, length in self._search.rows()
             )
 
@@ -390,31 +406,31 @@ def _stream(job: Job, tokens: list[tuple[int, float]]) -> None:
         for token, log_prob in tokens:
             job.on_token(token, log_prob)
     except Exception as error:
-        # The listener's fault: its job fails, and leaves at the next step; the others go on.
+        # The listener failed: its job fails too and leaves at the next step; the other jobs go on.
         job.future.set_exception(error)
         job.cancel()
 
 
-def _resolve(job: Job, reason: FinishReason, outcome: Outcome | None, now: float, observer: Observer) -> None:
-    """Answer a job; without an outcome it never ran."""
-    if outcome is None:
+def _resolve(job: Job, reason: FinishReason, finished: FinishedJob | None, now: float, observer: Observer) -> None:
+    """Answer a job; without `finished` it never ran."""
+    if finished is None:
         result = DecodingResult((), reason, queue_seconds=now - job.submitted_at)
     else:
         result = DecodingResult(
-            outcome.hypotheses,
+            finished.hypotheses,
             reason,
             queue_seconds=job.admitted_at - job.submitted_at,
             encode_seconds=job.encoded_at - job.admitted_at,
             decode_seconds=now - job.encoded_at,
-            num_steps=outcome.num_steps,
+            num_steps=finished.num_steps,
         )
     try:
-        if outcome is None:
+        if finished is None:
             observer.finished(reason, 0, 0)
         else:
-            observer.finished(reason, job.num_source_tokens, outcome.num_tokens)
+            observer.finished(reason, job.num_source_tokens, finished.num_tokens)
         if reason is FinishReason.CANCELLED:
             observer.cancelled()
     except Exception:
-        log.exception("The observer failed; the job is answered all the same.")
+        log.exception("The observer failed. The job is answered anyway.")
     job.future.set_result(result)

@@ -1,14 +1,14 @@
 """What the engine learns about its own speed: how long a step takes, and how fast the queue drains.
 
-Pure: measurements come in as arguments. What to do about them is left to `scheduler`.
+Pure: measurements are arguments. `scheduler` decides by them.
 """
 
-_FORGET_STEPS = 0.99  # the last few hundred steps count
+_FORGET_STEPS = 0.99  # the weight of each older step: the last few hundred count
 _FORGET_SECONDS = 30.0
 
 
 class StepTimes:
-    """The time of a step as a line over its rows, fitted to what was seen, the newest most."""
+    """The time of a step as a linear function of its rows, fitted to the measurements; newer ones weigh more."""
 
     def __init__(self) -> None:
         self._weight = self._rows = self._rows_squared = self._seconds = self._rows_seconds = 0.0
@@ -21,12 +21,12 @@ class StepTimes:
         self._rows_seconds = self._rows_seconds * _FORGET_STEPS + rows * seconds
 
     def rows_within(self, seconds: float) -> int | None:
-        """How many rows a step of that time can have; None before anything was seen."""
+        """How many rows a step of that time can have; None before the first measurement."""
         if self._weight == 0.0 or self._seconds <= 0.0:
             return None
         rows, mean = self._rows / self._weight, self._seconds / self._weight
         variance = self._rows_squared / self._weight - rows * rows
-        per_row = mean / rows  # as if nothing were fixed, until steps of several sizes tell
+        per_row = mean / rows  # without a fixed part, until there are steps of several sizes
         if variance > 0.25:
             slope = (self._rows_seconds / self._weight - rows * mean) / variance
             per_row = min(per_row, max(slope, per_row / 100))

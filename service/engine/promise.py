@@ -1,8 +1,8 @@
-"""A result that another thread brings: what `concurrent.futures.Future` does, for a fraction of its cost.
+"""A result that another thread will set: like `concurrent.futures.Future`, for a fraction of its cost.
 
-Every segment has two, its job's and its waiter's. The library's builds a condition variable for each, in case somebody
-blocks on it; a server never does, so here the one who blocks brings his own event. How an event loop waits is left to
-`dragoman.service.translation.arrival`: an engine knows of none.
+Every segment has two, one for its job and one for its caller. The standard library's Future makes a condition variable
+each time, in case a thread blocks on it. A server never blocks, so here only a caller that does block makes an event.
+How an event loop waits is the business of `dragoman.service.translation.arrival`; the engine knows no event loop.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class _State(Enum):
 
 
 class Promise(Generic[T]):
-    """Kept, failed or cancelled once, from any thread; whoever is to be told is told on that thread."""
+    """Kept, failed or cancelled once, from any thread; callbacks run on that thread."""
 
     __slots__ = ("__weakref__", "_callbacks", "_lock", "_outcome", "_state")
 
@@ -41,18 +41,18 @@ class Promise(Generic[T]):
         return self._state is _State.CANCELLED
 
     def cancel(self) -> bool:
-        """Wait no longer; False when it was kept or failed before."""
+        """Nobody waits any longer; False when it was kept or failed before."""
         return self._settle(_State.CANCELLED, None) or self.cancelled()
 
     def set_result(self, result: T) -> bool:
-        """False, and nothing happens, when it was settled before: its waiter may leave at any moment."""
+        """False, and no effect, when it was settled before: the caller may cancel at any moment."""
         return self._settle(_State.KEPT, result)
 
     def set_exception(self, error: BaseException) -> bool:
         return self._settle(_State.FAILED, error)
 
     def add_done_callback(self, callback: Callable[[Promise[T]], object]) -> None:
-        """Called at once when it is settled already; what it raises is told in the log, and nowhere else."""
+        """Called at once when it is settled already; an exception of the callback is only logged."""
         with self._lock:
             if self._state is _State.PENDING:
                 self._callbacks.append(callback)
@@ -60,13 +60,13 @@ class Promise(Generic[T]):
         self._tell(callback)
 
     def result(self, timeout: float | None = None) -> T:
-        """Blocks; raises TimeoutError, CancelledError, or what it failed with."""
+        """Blocks; raises TimeoutError, CancelledError, or the exception that was set."""
         error = self.exception(timeout)
         if error is not None:
             try:
                 raise error
             finally:
-                del error, self  # the error's traceback holds this frame: no cycle is to keep it alive
+                del error, self  # the error's traceback holds this frame: avoid a cycle
         result: T = self._outcome
         return result
 
@@ -86,7 +86,7 @@ class Promise(Generic[T]):
             if self._state is not _State.PENDING:
                 return False
             self._outcome, self._state = outcome, state
-            callbacks, self._callbacks = self._callbacks, []  # which may lead back here: no cycle stays
+            callbacks, self._callbacks = self._callbacks, []  # they may refer to this promise: avoid a cycle
         for callback in callbacks:
             self._tell(callback)
         return True
@@ -95,4 +95,4 @@ class Promise(Generic[T]):
         try:
             callback(self)
         except Exception:
-            log.exception("Somebody who waited for a promise failed.")
+            log.exception("A callback of a finished translation failed.")

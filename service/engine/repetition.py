@@ -1,10 +1,10 @@
-"""When is a repeated tail a loop? Periods, thresholds, and what the source itself repeats.
+"""Decides when repeated tokens at the end of a translation are a loop.
 
-A model that falls into a loop says the same few tokens until its limit. Text repeats itself too ("very, very, very",
-1 000 000, "ha ha ha ha"), so a tail counts as a loop only when a cycle of at most `MAX_PERIOD` tokens has come round
-at least `MIN_TURNS` times, over at least `MIN_TOKENS` tokens, and over more than twice what the source repeats. It is
-looked for from `MIN_TOKENS` tokens on, every `LOOK_EVERY`, and at the end; so an ordinary sentence costs nothing.
-When to look, and what to do about a loop, is left to `search`.
+A model that falls into a loop repeats the same few tokens until its limit. Normal text repeats itself too ("very, very,
+very", 1 000 000, "ha ha ha ha"). So the tokens at the end count as a loop only when a cycle of at most `MAX_PERIOD`
+tokens is repeated at least `MIN_TURNS` times, over at least `MIN_TOKENS` tokens, and over more than twice the longest
+repetition in the source. `search` checks at `MIN_TOKENS` tokens, then every `LOOK_EVERY`, and at the end, so that an
+ordinary sentence costs nothing; it also decides what to do about a loop.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ _ALWAYS_ALLOWED = tuple(max(MIN_TOKENS, MIN_TURNS * period) - period for period 
 
 
 def thresholds(source_ids: Sequence[int]) -> tuple[int, ...]:
-    """For each period: how many tokens in a row must equal the one a period before them to make a loop."""
+    """For each period, how many tokens in a row must equal the token one period before them to make a loop."""
     # A source that repeats itself over more than MIN_TOKENS / 2 tokens has at least this many duplicates; few do.
     if len(source_ids) - len(set(source_ids)) <= MIN_TOKENS // 2 - MAX_PERIOD:
         return _ALWAYS_ALLOWED
@@ -27,9 +27,9 @@ def thresholds(source_ids: Sequence[int]) -> tuple[int, ...]:
 
 
 def loop_length(ids: Sequence[int], limits: Sequence[int], start: int) -> int | None:
-    """How many tokens of a loop at the end are superfluous, all but its first turn; None where there is no loop.
+    """How many tokens at the end only repeat the first turn of a loop; None if there is no loop.
 
-    Tokens before `start` were forced, and are no part of it.
+    Tokens before `start` were forced, and are not part of it.
     """
     for period, limit in enumerate(limits, 1):
         run = _run(ids, period, start)
@@ -39,12 +39,12 @@ def loop_length(ids: Sequence[int], limits: Sequence[int], start: int) -> int | 
 
 
 def repeated(ids: Sequence[int], start: int) -> int:
-    """How many tokens at the end may turn out to be superfluous."""
+    """How many tokens at the end may turn out to be part of a loop."""
     return max(_run(ids, period, start) for period in range(1, MAX_PERIOD + 1))
 
 
 def longest_cycle(ids: Sequence[int]) -> int:
-    """The length of the longest stretch that is one cycle come round at least twice; 0 if there is none."""
+    """The length of the longest part that is one cycle repeated at least once; 0 if there is none."""
     longest = 0
     for period in range(1, MAX_PERIOD + 1):
         run = 0
@@ -56,7 +56,7 @@ def longest_cycle(ids: Sequence[int]) -> int:
 
 
 def _run(ids: Sequence[int], period: int, start: int) -> int:
-    """How many tokens at the end, from `start` on, equal the one a period before them."""
+    """How many tokens at the end, from `start` on, equal the token one period before them."""
     first = max(start, period)
     place = len(ids) - 1
     while place >= first and ids[place] == ids[place - period]:

@@ -1,6 +1,6 @@
-"""Runs a bundle's graphs for the rows of one batch: add, step, stride, keep.
+"""Runs the graphs of a bundle for the rows of one batch: add, step, multi-step, keep.
 
-Which rows exist, and what their tokens mean, is left to `loop` and `search`; the arrays between steps, to `state`.
+`loop` and `search` decide which rows exist and what their tokens mean; `state` has the arrays between steps.
 """
 
 from __future__ import annotations
@@ -12,16 +12,17 @@ import numpy as np
 import numpy.typing as npt
 import onnxruntime as ort
 
-from dragoman.service.engine.search import Candidates, Stretch
-from dragoman.service.engine.sessions import OrtSessions, run_on_device, run_on_host
-from dragoman.service.engine.state import DeviceState, HostState, Ints, Move, State, bind_array
+from dragoman.service.engine.rows import Ints
+from dragoman.service.engine.seams import Candidates, MultiStep
+from dragoman.service.engine.sessions import OrtSessions
+from dragoman.service.engine.state import DeviceState, HostState, Move, State, bind_array
 
-_ENCODE_TOKENS = 256  # of one encoder run: more is no faster, and pushes its activations out of the cache
-_MAX_SHAPES = 128  # remembered by one runner, 14 kB each: 64 rows, greedy and with one beam size
+_ENCODE_TOKENS = 256  # in one encoder run: more is no faster, and its activations would not fit in the cache
+_MAX_SHAPES = 128  # that one runner remembers, 14 kB each: enough for 64 rows, greedy and with one beam size
 
 
 class _StepInputs:
-    """What a step is told about each row, in memory that stays bound."""
+    """The inputs of a step for each row, in memory that stays bound."""
 
     def __init__(self, max_rows: int, max_tokens: int) -> None:
         self.tokens = np.zeros((max_rows, 1), np.int64)
@@ -29,7 +30,7 @@ class _StepInputs:
         self.positions = np.zeros((max_rows, 1), np.int32)  # tokens in the row's own cache
         self.source_ends = np.zeros((max_rows, 1), np.int32)
         self.sources = np.zeros(max_rows, np.int64)  # which source a row translates
-        self.history = np.zeros((max_rows, max_tokens), np.int64)  # what beams were told, slot by slot
+        self.history = np.zeros((max_rows, max_tokens), np.int64)  # the tokens that beams were given, by position
         self.numbers = np.arange(max_rows)
         self.k = np.zeros(1, np.int64)
 
@@ -43,7 +44,7 @@ class _StepInputs:
         bind_array(binding.bind_input, "k", self.k)
 
     def add(self, rows: Sequence[int], lengths: Sequence[int], first_source: int) -> None:
-        for number, (row, length) in enumerate(zip(rows, lengths, strict=True), first_source):  # few, mostly one
+        for number, (row, length) in enumerate(zip(rows, lengths, strict=True), first_source):  # mostly one row
             self.positions[row, 0] = 0
             self.source_ends[row, 0] = length - 1
             self.sources[row] = number
@@ -52,7 +53,7 @@ class _StepInputs:
         self.history[self.numbers[:rows], self.positions[:rows, 0]] = self.tokens[:rows, 0]
 
     def keep(self, parents: Ints, rows: int) -> list[Move]:
-        """Move what is known about the rows; the caches are to follow."""
+        """Move the inputs of the rows; returns how their state must move."""
         if not len(parents):
             return []
         moved = np.flatnonzero(parents != self.numbers[: len(parents)])
@@ -62,19 +63,19 @@ class _StepInputs:
         same_source = (self.sources[old] == self.sources[moved]) & (moved < rows)
         ends = self.positions[old, 0]
         longest = max(1, int(ends.max()))
-        differs = self.history[moved, :longest] != self.history[old, :longest]  # [moved, slots]
-        differs[:, -1] = True  # at the latest
+        differs = self.history[moved, :longest] != self.history[old, :longest]  # [moved, positions]
+        differs[:, -1] = True  # so that argmax finds a position in every row
         self.history[moved, :longest] = self.history[old, :longest]
         first = np.where(same_source & (self.positions[moved, 0] == ends), differs.argmax(1), 0)
-        source_slots = np.where(same_source, 0, self.source_ends[old, 0] + 1)
+        source_positions = np.where(same_source, 0, self.source_ends[old, 0] + 1)
         for array in (self.positions, self.source_ends, self.sources):
             array[moved] = array[old]
-        columns = (moved, old, first, ends, source_slots)
+        columns = (moved, old, first, ends, source_positions)
         return [Move(*move) for move in zip(*(column.tolist() for column in columns), strict=True)]
 
 
 class _StepOutputs:
-    """Where a step writes its candidates: rows x k of them, packed at the front."""
+    """Where a step writes its rows x k candidates, packed at the front."""
 
     def __init__(self, max_rows: int, max_k: int) -> None:
         self.max_k = max_k
@@ -84,7 +85,7 @@ class _StepOutputs:
         self.num_bytes = self._ids.nbytes + self._log_probs.nbytes + self._wanted.nbytes
 
     def bind(self, binding: ort.IOBinding, rows: int, k: int) -> Candidates:
-        """Returns the views that every step of this shape fills."""
+        """Returns the views that every step of this shape writes to."""
         ids, log_probs = self._ids[: rows * k].reshape(rows, k), self._log_probs[: rows * k].reshape(rows, k)
         bind_array(binding.bind_output, "ids", ids)
         bind_array(binding.bind_output, "log_probs", log_probs)
@@ -93,18 +94,18 @@ class _StepOutputs:
 
 
 class _Shape(NamedTuple):
-    """Everything that steps of one shape, rows x k, have in common."""
+    """What all steps of one shape, rows x k, have in common."""
 
     binding: ort.IOBinding
     tokens: Ints  # [rows]
     positions: npt.NDArray[np.int32]  # [rows, 1]
     candidates: Candidates
     candidates_only: Candidates  # without the wanted tokens' scores
-    greedy: _GreedyRun  # of the first row, for the shape of one row and one candidate
+    greedy: _GreedyRun  # one step of the first row; used only in the shape of one row and one candidate
 
 
 class _GreedyRun(NamedTuple):
-    """A run in which a row alone goes on with its best token, for one step or some."""
+    """One run of a graph that takes one or more greedy steps for a single row."""
 
     session: ort.InferenceSession
     binding: ort.IOBinding
@@ -114,14 +115,14 @@ class _GreedyRun(NamedTuple):
 
 
 class OrtRunner:
-    """The rows of one batch, for one thread at a time. `state` is for tests: by default it follows the device."""
+    """The rows of one batch, for one thread at a time. Tests choose the `state`; by default it follows the device."""
 
     def __init__(
         self,
         sessions: OrtSessions,
         max_rows: int,
         state: Literal["host", "device"] | None = None,
-        reserve: bool = True,  # all memory at once, as a server should; else what is used
+        reserve: bool = True,  # take all memory now, as a server should; otherwise as it is used
     ) -> None:
         bundle = sessions.bundle
         self.max_rows, self.max_source_tokens = max_rows, bundle.limits.max_source_tokens
@@ -129,11 +130,11 @@ class OrtRunner:
         sizes = {"rows": max_rows, "source": self.max_source_tokens, "target": self._max_new_tokens}
         on_host = state == "host" or (state is None and sessions.device == "cpu")
         self._state: State = HostState(sessions, sizes, reserve) if on_host else DeviceState(sessions, sizes)
-        self._run = run_on_host if on_host else run_on_device
+        self._run = self._state.run
         self._inputs = _StepInputs(max_rows, self._max_new_tokens)
         self._outputs = _StepOutputs(max_rows, min(max_rows + 1, bundle.architecture.vocab_size))
         self._shapes: dict[tuple[int, int], _Shape] = {}
-        self._leap: _GreedyRun | None = None
+        self._several: _GreedyRun | None = None  # steps in one run, once it is bound
         self._num_rows = self._num_sources = self._longest = 0
 
     @property
@@ -142,7 +143,7 @@ class OrtRunner:
 
     @property
     def num_bytes(self) -> int:
-        """All memory that this runner keeps for itself; it was allocated before the first request."""
+        """All memory of this runner itself; it is allocated before the first request."""
         return self._state.num_bytes + self._inputs.num_bytes + self._outputs.num_bytes
 
     def add(self, sources: Sequence[Sequence[int]], rows: Sequence[int]) -> None:
@@ -164,47 +165,49 @@ class OrtRunner:
         if wanted is not None:
             self._inputs.wanted[:rows, 0, 0] = wanted
         self._inputs.k[0] = k
-        if k > 1:  # a beam may branch here; before, its rows are one
+        if k > 1:  # a beam may branch from here on
             self._inputs.remember(rows)
-        self._run(self._sessions.decoder, shape.binding)
+        self._run(self._sessions.decoder, shape.binding, rows)
         np.add(shape.positions, 1, out=shape.positions)
         return shape.candidates_only if wanted is None else shape.candidates
 
-    def stride(self, next_ids: Ints, most: int, end_id: int, went: Callable[[int], bool]) -> Stretch:
+    def multi_step(self, next_ids: Ints, most: int, end_id: int, go_on: Callable[[int], bool]) -> MultiStep:
         rows, done = len(next_ids), 0
         shape = self._shape_of(rows, 1, most)
         self._inputs.k[0] = 1
         if rows == 1:
-            return self._stride_alone(shape, int(next_ids[0]), most, end_id, went)
+            return self._multi_step_alone(shape, int(next_ids[0]), most, end_id, go_on)
         ids, log_probs = np.empty((most, rows), np.int64), np.empty((most, rows), np.float32)
         chosen = shape.candidates.ids[:, 0]  # [rows]
         while True:
             shape.tokens[:] = next_ids
-            self._run(self._sessions.decoder, shape.binding)
+            self._run(self._sessions.decoder, shape.binding, rows)
             np.add(shape.positions, 1, out=shape.positions)
             ids[done], log_probs[done] = chosen, shape.candidates.log_probs[:, 0]
             next_ids, done = chosen, done + 1
-            if not went(1) or end_id in chosen.tolist() or done == most:
-                return Stretch(ids[:done], log_probs[:done])
+            if not go_on(1) or end_id in chosen.tolist() or done == most:
+                return MultiStep(ids[:done], log_probs[:done])
 
-    def _stride_alone(self, shape: _Shape, token: int, most: int, end_id: int, went: Callable[[int], bool]) -> Stretch:
-        """A row alone leaps, and goes by plain numbers: arrays of one element cost more than the runtime's own call."""
+    def _multi_step_alone(
+        self, shape: _Shape, token: int, most: int, end_id: int, go_on: Callable[[int], bool]
+    ) -> MultiStep:
+        """A row alone takes several steps in each run. Plain numbers: arrays of one element cost more than the run."""
         ids: list[int] = []
         log_probs: list[float] = []
-        leap, position = self._leap_run(), int(shape.positions[0, 0])
+        several, position = self._several_steps(), int(shape.positions[0, 0])
         while True:
             shape.tokens[0], shape.positions[0, 0] = token, position + len(ids)
-            run = shape.greedy if leap is None or leap.steps > most - len(ids) else leap
-            self._run(run.session, run.binding)
+            run = shape.greedy if several is None or several.steps > most - len(ids) else several
+            self._run(run.session, run.binding, 1)
             chosen = run.ids.tolist()
             ended = end_id in chosen
             steps = chosen.index(end_id) + 1 if ended else run.steps
             ids += chosen[:steps]
             log_probs += run.log_probs.tolist()[:steps]
             token = ids[-1]
-            if not went(run.steps) or ended or len(ids) == most:
+            if not go_on(run.steps) or ended or len(ids) == most:
                 shape.positions[0, 0] = position + len(ids)
-                return Stretch(np.array(ids)[:, None], np.array(log_probs, np.float32)[:, None])
+                return MultiStep(np.array(ids)[:, None], np.array(log_probs, np.float32)[:, None])
 
     def keep(self, parents: Ints) -> None:
         count = len(parents)
@@ -212,26 +215,26 @@ class OrtRunner:
         moves = self._inputs.keep(parents, self._num_rows)
         if moves and self._state.keep(parents, moves):
             self._shapes.clear()
-            self._leap = None
+            self._several = None
         self._num_rows = count
 
     def _shape_of(self, rows: int, k: int, steps: int) -> _Shape:
-        """That of the next steps, for which there must be room."""
+        """The shape of the next steps, after a check that there is room for them."""
         assert 0 < rows <= self._num_rows, f"{rows} tokens for {self._num_rows} rows"
-        self._longest += steps  # at most
+        self._longest += steps  # an upper bound; exact only when it reaches the limit
         if self._longest > self._max_new_tokens:
             self._longest = int(self._inputs.positions[: self._num_rows].max()) + steps
             assert self._longest <= self._max_new_tokens, "a row goes on beyond the bundle's limit"
         return self._shapes.get((rows, k)) or self._bind(rows, k)
 
-    def _leap_run(self) -> _GreedyRun | None:
-        """Only for a row alone: of several, one ends too often, and what the others did after that would be lost."""
-        if self._leap is None and self._sessions.leap is not None:
-            self._leap = self._bind_leap(self._sessions.leap)
-        return self._leap
+    def _several_steps(self) -> _GreedyRun | None:
+        """Only for a row alone: among several rows one ends too often, and the steps of the others would be lost."""
+        if self._several is None and self._sessions.multi_step is not None:
+            self._several = self._bind_several(self._sessions.multi_step)
+        return self._several
 
     def _batches(self, lengths: Sequence[int]) -> Iterator[list[int]]:
-        """Which sources to encode together: those of one length, unless the graph takes lengths and hides padding."""
+        """Which sources to encode together: those of the same length, or any if the graph masks padding."""
         groups: dict[int, list[int]] = {}
         for i, length in enumerate(lengths):
             groups.setdefault(0 if self._sessions.takes_lengths else length, []).append(i)
@@ -252,7 +255,7 @@ class OrtRunner:
     def _bind(self, rows: int, k: int) -> _Shape:
         assert 0 < k <= self._outputs.max_k, f"{k} candidates, but at most {self._outputs.max_k}"
         if len(self._shapes) >= _MAX_SHAPES:
-            del self._shapes[next(iter(self._shapes))]  # the oldest; binding it again costs less than a step
+            del self._shapes[next(iter(self._shapes))]  # the oldest: to bind it again costs less than a step
         binding = self._sessions.decoder.io_binding()
         self._inputs.bind(binding, rows)
         self._state.bind(binding, rows)
@@ -264,7 +267,7 @@ class OrtRunner:
         self._shapes[rows, k] = shape
         return shape
 
-    def _bind_leap(self, session: ort.InferenceSession) -> _GreedyRun:
+    def _bind_several(self, session: ort.InferenceSession) -> _GreedyRun:
         steps = sum(output.name.startswith("ids.") for output in session.get_outputs())
         endings = [f".{step}" for step in range(steps)]
         binding = session.io_binding()

@@ -1,18 +1,32 @@
-"""What a decode loop needs of others: a runner that runs the network, an observer that is told.
+"""What a decode loop needs from outside: a runner for the network, and an observer that is told what happens.
 
-The loop knows nothing more of them, so that tests put fakes here and nowhere else.
+The loop knows nothing else about them. Tests put their fakes here and nowhere else.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from dragoman.service.engine.job import FinishReason
-from dragoman.service.engine.rows import Ints
-from dragoman.service.engine.search import Candidates, Stretch
+from dragoman.service.engine.rows import Floats, Ints
+
+
+class Candidates(NamedTuple):
+    """What one step of a runner returns, best first; ties by lower id."""
+
+    ids: Ints  # [rows, k]
+    log_probs: Floats  # [rows, k]
+    wanted_log_probs: Floats | None = None  # [rows], of the tokens that the step was asked about
+
+
+class MultiStep(NamedTuple):
+    """What several greedy steps of a runner return: the best token of each row, step by step."""
+
+    ids: Ints  # [steps, rows]
+    log_probs: Floats  # [steps, rows]
 
 
 class Runner(Protocol):
@@ -29,49 +43,52 @@ class Runner(Protocol):
     def max_source_tokens(self) -> int: ...
 
     def add(self, sources: Sequence[Sequence[int]], rows: Sequence[int]) -> None:
-        """Encode each source into its row: one that the caller has no more use for, or the next after the last.
+        """Encode each source into its row: a free one, or the next after the last.
 
-        Sources of one call are of like length. There are no holes again when the next step comes.
+        The sources of one call have similar lengths. When the next step comes, no row before the last is free.
         """
 
     def step(self, next_ids: Ints, k: int, wanted: Ints | None = None) -> Candidates:
-        """One decoder step for the first rows, as many as there are tokens: the k best next tokens of each, [rows, k].
+        """One decoder step for the first `len(next_ids)` rows: the k best next tokens of each, [rows, k].
 
-        `next_ids` [rows] are the tokens that the rows go on with (bos for a new one); rows after them pause. `wanted`
-        [rows], given only while some row is forced along a prefix, names one token per row: its log-probability is in
-        `Candidates.wanted_log_probs` [rows] (forced tokens are scored too, and need not be among the k best). The
-        arrays may be reused by the next step.
+        `next_ids` [rows] are the tokens that the rows go on with (bos for a new row). The rows after them pause.
+        `wanted` [rows] names one token per row, and `Candidates.wanted_log_probs` [rows] then has its log-probability,
+        whether it is among the k best or not; it is given only while a prefix is forced. The next step may reuse the
+        arrays.
         """
 
-    def stride(self, next_ids: Ints, most: int, end_id: int, went: Callable[[int], bool]) -> Stretch:
-        """Steps for the first rows, each going on with its best token: `most`, or until a row chooses `end_id`.
+    def multi_step(self, next_ids: Ints, most: int, end_id: int, go_on: Callable[[int], bool]) -> MultiStep:
+        """Up to `most` greedy steps for the first rows; they stop after a step in which a row chooses `end_id`.
 
-        The runner may take several steps in one run; those beyond an end do not count. After every run `went` is told
-        how many steps it took, and says whether to go on.
+        The runner may take several steps in one run; those after an end do not count. After every run it calls
+        `go_on` with the number of steps of that run, and stops when the answer is False.
         """
 
     def keep(self, parents: Ints) -> None:
         """New row j continues old row parents[j]; an empty array drops all rows.
 
-        Parents may repeat (a beam) and drop rows. The caller keeps survivors in place (parents[j] == j) where it can,
-        and fills holes from the tail. A hole that an `add` is about to fill names itself.
+        A parent may come several times (a beam) or never (its row is dropped). The caller leaves rows in place
+        (parents[j] == j) where it can, and fills free slots with the last rows. A free slot that the next `add` fills
+        is its own parent.
         """
 
 
-def stride_by_steps(runner: Runner, next_ids: Ints, most: int, end_id: int, went: Callable[[int], bool]) -> Stretch:
-    """A stride for runners that have nothing better than one step after another."""
+def multi_step_by_steps(
+    runner: Runner, next_ids: Ints, most: int, end_id: int, go_on: Callable[[int], bool]
+) -> MultiStep:
+    """`Runner.multi_step` for runners that can only take one step after another."""
     ids, log_probs = [], []
     while True:
         candidates = runner.step(next_ids, 1)
         ids.append(candidates.ids[:, 0].copy())
         log_probs.append(candidates.log_probs[:, 0].copy())
         next_ids = ids[-1]
-        if not went(1) or end_id in next_ids or len(ids) == most:
-            return Stretch(np.stack(ids), np.stack(log_probs))
+        if not go_on(1) or end_id in next_ids or len(ids) == most:
+            return MultiStep(np.stack(ids), np.stack(log_probs))
 
 
 class Observer(Protocol):
-    """Told what the engine does; implemented by `dragoman.service.telemetry.metrics`. Called on the decode threads."""
+    """Is told what the engine does, on the decode threads; `dragoman.service.telemetry.metrics` implements it."""
 
     def encoded(self, seconds: float, source_tokens: int, segments: int) -> None: ...
     def stepped(self, seconds: Sequence[float], rows: int, tokens: int) -> None: ...
@@ -83,7 +100,7 @@ class Observer(Protocol):
 
 
 class SilentObserver:
-    """Tells nobody."""
+    """Does nothing with what it is told."""
 
     def encoded(self, seconds: float, source_tokens: int, segments: int) -> None: ...
     def stepped(self, seconds: Sequence[float], rows: int, tokens: int) -> None: ...

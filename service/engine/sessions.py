@@ -1,4 +1,4 @@
-"""A bundle's graphs in onnxruntime, loaded once, on the device that was asked for or on the CPU."""
+"""Loads the graphs of a bundle into onnxruntime, on the requested device or on the CPU."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 
 
 def choose_device(wanted: Provider, precision: Precision, available: Sequence[str]) -> tuple[Device, str | None]:
-    """The device to run on, and why it is not the one that was asked for."""
+    """The device to run on, and why it is not the requested one."""
     if wanted == "cpu" or (wanted == "auto" and (precision == "int8" or _CUDA not in available)):
         return "cpu", None
     if precision == "int8":
@@ -29,19 +29,19 @@ def choose_device(wanted: Provider, precision: Precision, available: Sequence[st
 
 
 class OrtSessions:
-    """A bundle's graphs, loaded once; several runners share them."""
+    """The graphs of a bundle, loaded once; several runners share them."""
 
     def __init__(self, bundle: Bundle, threads: int = 1, provider: Provider = "auto") -> None:
         self.bundle, self.threads = bundle, threads
         self.device, warning = choose_device(provider, bundle.precision, ort.get_available_providers())
         self.encoder = self.load(ENCODER)
         if self.device == "cuda" and _CUDA not in self.encoder.get_providers():
-            # The runtime tells its own reason in its log, and goes on without the device.
+            # The runtime logs its own reason, and goes on without the device.
             self.device, warning = "cpu", "CUDA did not start; onnxruntime's log says why"
         if warning is not None:
             logger.warning("bundle %s runs on the CPU: %s", bundle.name, warning)
         self.decoder = self.load(DECODER)
-        self.leap = self.load(LEAP) if LEAP in bundle.files else None
+        self.multi_step = self.load(LEAP) if LEAP in bundle.files else None
         self.takes_lengths = any(value.name == "source_lengths" for value in self.encoder.get_inputs())
 
     def load(self, name: str) -> ort.InferenceSession:
@@ -59,9 +59,9 @@ class OrtSessions:
         options = ort.SessionOptions()
         options.intra_op_num_threads, options.inter_op_num_threads = self.threads, 1
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-        # The runtime otherwise remembers a memory plan for every shape it meets, and grows.
+        # Otherwise the runtime keeps a memory plan for every shape it meets, and its memory grows.
         options.enable_mem_pattern = False
-        # Graphs come as they should run: higher levels fuse norms into a slower operator and move roundings about.
+        # Graphs come as they should run: higher levels fuse norms into a slower operator and move roundings.
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_BASIC
         options.add_session_config_entry("session.disable_quant_qdq", "1")
         options.log_severity_level = 3
@@ -72,8 +72,3 @@ def run_on_device(session: ort.InferenceSession, binding: ort.IOBinding) -> None
     binding.synchronize_inputs()
     session.run_with_iobinding(binding)
     binding.synchronize_outputs()
-
-
-def run_on_host(session: ort.InferenceSession, binding: ort.IOBinding) -> None:
-    """Nothing to wait for: everything is where both sides see it."""
-    session.run_with_iobinding(binding)

@@ -364,7 +364,9 @@ def _result_so_far(flight: _Flight) -> DecodingResult:
         return DecodingResult((), FinishReason.DEADLINE)
     ids, log_probs = zip(*flight.tokens, strict=True)
     wanted = log_probs if flight.key.options.log_probs else ()
-    return DecodingResult((Hypothesis(ids, sum(log_probs), wanted),), FinishReason.DEADLINE)
+    return DecodingResult(
+        (Hypothesis(ids, sum(log_probs), wanted, False, FinishReason.DEADLINE),), FinishReason.DEADLINE
+    )
 
 
 def _resolve(ticket: Ticket, result: DecodingResult | None, error: BaseException | None = None) -> None:

@@ -126,12 +126,14 @@ class _Decoded:
     @property
     def target_ids(self) -> tuple[int, ...]:
         """All generated tokens, the end of sentence too if there was one."""
-        ended = len(self.best.log_probs) > len(self.best.ids)
         eos_id = self.planner.hop.served.bundle.special_ids.eos
-        return (*self.best.ids, eos_id) if ended else self.best.ids
+        return (*self.best.ids, eos_id) if self.best.finished else self.best.ids
 
     def text(self, token_id: int) -> str:
         return self.planner.token_text(self.unit, token_id)
+
+    def source_text(self, token_id: int) -> str:
+        return self.planner.source_token_text(self.unit, token_id)
 
     def read(self, hypothesis: Hypothesis) -> str:
         return plain_text(self.planner.read(self.unit, hypothesis.ids)[0])
@@ -197,7 +199,7 @@ class Explanations:
             text=decoded.read(decoded.best),
             finish_reason=decoded.result.finish_reason,
             retried=not decoded.kept,
-            source_tokens=tuple((token_id, decoded.text(token_id)) for token_id in source_ids),
+            source_tokens=tuple((token_id, decoded.source_text(token_id)) for token_id in source_ids),
             target_tokens=tuple(_tokens(decoded, arrays)),
             cross_attention=arrays["cross_attention"],
             encoder_attention=arrays.get("encoder_attention") if options.self_attention else None,

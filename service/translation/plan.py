@@ -85,7 +85,7 @@ class Planner:
         bundle = hop.served.bundle
         self._languages = hop.pair.source, target or hop.pair.target
         self.hop, self.tokenizer = hop, hop.served.tokenizer
-        self._prefix_ids, self._eos_id = hop.pair.source_prefix_ids, bundle.special_ids.eos
+        self._prefix_ids, self._eos_id = hop.pair.source_prefix_ids, bundle.source_special_ids.eos
         self._max_tokens = bundle.limits.max_source_tokens - len(self._prefix_ids) - 1
         self.can_explain = EXPLAIN in bundle.files
         self.default_beam_size = min(bundle.rules.default_beam_size, max_beam_size)
@@ -198,6 +198,11 @@ class Planner:
                 return unit.spans[number].text
         return self.tokenizer.token_text(token_id)
 
+    def source_token_text(self, unit: Unit, token_id: int) -> str:
+        """How a source token looks in a list of tokens: a placeholder as what it stands for."""
+        token = self.tokenizer.source_token(token_id)
+        return unit.spans[token].text if isinstance(token, int) else token
+
     def _unit(self, chunks: tuple[Chunk, ...]) -> Unit:
         as_text = not self.tokenizer.num_placeholders
         ids = self.tokenizer.encode(self._encodable(chunks))
@@ -214,8 +219,7 @@ class Planner:
         return [plain_text(chunks)]
 
     def _is_one_token(self, word: str) -> bool:
-        ids = self.tokenizer.encode([word])
-        return len(ids) == 1 and self.tokenizer.decode(ids) == word  # `unk` is one token, too
+        return self.tokenizer.is_one_token(word)
 
     def _fits(self, chunks: Sequence[Chunk]) -> bool:
         spans, placeholders = spans_of(chunks), self.tokenizer.num_placeholders

@@ -1,25 +1,25 @@
-"""Text <-> ids, for each tokenizer kind that a bundle may carry; the only file of the service that knows sentencepiece.
+"""Text <-> ids, for each kind of tokenizer that a bundle may have; sentencepiece is known only here.
 
-Encoding takes text in NFC with placeholder numbers between; decoding gives them back. Streaming gives text that ends
-between words, and its pieces joined are exactly what decoding at once gives.
+Source and target each have a vocabulary, which may be the same one. Encoding takes text in NFC with placeholder numbers
+between; decoding gives them back. Streaming gives text that ends between words, and its pieces joined are exactly what
+decoding at once gives.
 """
 
 import codecs
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
 import sentencepiece
 
-from dragoman.service.bundles.manifest import Bundle, BundleError
-from dragoman.service.catalog.served import Tokenizer
+from dragoman.service.bundles.manifest import Bundle, BundleError, SpecialIds
 from dragoman.service.translation.normalization import CLEANED, clean
 
 WORD_MARK = "\u2581"  # SentencePiece writes a space as this
-UNKNOWN = "\ufffd"  # a token that stands for nothing we know is shown, not dropped
-_ORDINALS = "ºª"  # 2º is 2nd elsewhere: better spelt in bytes than copied
-# Scripts that put no spaces between words: every character may end a piece of stream.
+UNKNOWN = "\ufffd"  # an unknown token is shown, not dropped
+_ORDINALS = "ºª"  # 2º is written 2nd in English: to spell it in bytes is better than to copy it
+# Scripts without spaces between words: a stream may break after every character.
 _UNSPACED = (
     (0x0E00, 0x0EFF),
     (0x1000, 0x109F),
@@ -31,10 +31,73 @@ _UNSPACED = (
 
 
 class Vocabulary(Protocol):
-    """What decoding needs of a tokenizer kind."""
+    """The tokens of one side, source or target. Both sides may be the same object."""
 
-    def piece_bytes(self, token_id: int) -> bytes:
-        """The UTF-8 bytes that the token stands for, perhaps a part of a character; empty for control symbols."""
+    @property
+    def placeholder_ids(self) -> Sequence[int]:
+        """The ids of the numbered placeholders; none where the model was not taught them."""
+
+    @property
+    def known_characters(self) -> frozenset[str]:
+        """Characters with a token of their own; others become bytes or `unk`, which few models were taught."""
+
+    @property
+    def piece_bytes(self) -> Callable[[int], bytes]:
+        """The UTF-8 bytes of a token, perhaps a part of a character; empty for control symbols."""
+
+    def encode(self, parts: Sequence[str | int]) -> list[int]:
+        """The ids of text with placeholder numbers in it, without prefix and end of sentence."""
+
+    def token_text(self, token_id: int) -> str:
+        """How a token looks in a list of tokens."""
+
+
+class Tokenizer:
+    """Text <-> ids: encodes with the vocabulary of the source side, decodes with that of the target side.
+
+    Placeholder numbers stand among the text. `num_placeholders` is 0 where either side has no placeholders.
+    """
+
+    def __init__(self, source: Vocabulary, target: Vocabulary | None = None) -> None:
+        """Without `target`, both sides share one vocabulary."""
+        self._source, self._target = source, target or source
+        self.num_placeholders = min(len(self._source.placeholder_ids), len(self._target.placeholder_ids))
+        self.known_characters = self._source.known_characters
+        self._numbers = {token_id: number for number, token_id in enumerate(self._target.placeholder_ids)}
+
+    def encode(self, parts: Sequence[str | int]) -> list[int]:
+        """Source ids, without prefix and end of sentence."""
+        return self._source.encode(parts)
+
+    def encode_target(self, parts: Sequence[str | int]) -> list[int]:
+        """Target ids of whole words, for a forced prefix."""
+        return self._target.encode(parts)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text alone, without blanks at either end: what `stream` gives, joined."""
+        return _decode(self._target, ids)
+
+    def decode_parts(self, ids: Sequence[int]) -> list[str | int]:
+        """Text and placeholder numbers in order, without blanks at either end."""
+        return _decode_parts(self._target, ids, self._numbers)
+
+    def token_text(self, token_id: int) -> str:
+        """How a target token looks in a list of tokens."""
+        return self._target.token_text(token_id)
+
+    def source_token(self, token_id: int) -> str | int:
+        """How a source token looks in a list of tokens, or the number of the placeholder that it is."""
+        ids = self._source.placeholder_ids
+        return ids.index(token_id) if token_id in ids else self._source.token_text(token_id)
+
+    def is_one_token(self, word: str) -> bool:
+        """Whether the source side has a token for the whole word."""
+        ids = self._source.encode([word])
+        return len(ids) == 1 and _decode(self._source, ids) == word  # `unk` is one token, too
+
+    def stream(self) -> "StreamDecoder":
+        """A decoder for target tokens as they come."""
+        return StreamDecoder(self._target)
 
 
 class StreamDecoder:
@@ -67,7 +130,7 @@ class StreamDecoder:
 
 
 def _word_safe_end(text: str) -> int:
-    """How much of `text` may go out: up to the blanks before the last word, which may still grow."""
+    """How much of `text` may be sent: up to the blanks before the last word, which may still grow."""
     end = len(text)
     while end and not (text[end - 1].isspace() or _is_unspaced(text[end - 1])):
         end -= 1
@@ -92,12 +155,12 @@ def _known(pieces: Iterable[str]) -> frozenset[str]:
     return frozenset(characters | capitals | set(_ORDINALS)) | CLEANED
 
 
-def _decode(pieces: Iterable[bytes]) -> str:
-    return b"".join(pieces).decode("utf-8", "replace").strip()
+def _decode(vocabulary: Vocabulary, ids: Iterable[int]) -> str:
+    return b"".join(map(vocabulary.piece_bytes, ids)).decode("utf-8", "replace").strip()
 
 
 def _decode_parts(vocabulary: Vocabulary, ids: Sequence[int], numbers: Mapping[int, int]) -> list[str | int]:
-    """Groups of tokens between placeholders, each read as UTF-8; blanks at either end of the whole left out."""
+    """The tokens between placeholders are read as UTF-8; blanks at either end of the whole are left out."""
     parts: list[str | int] = []
     pending = bytearray()
     for token_id in ids:
@@ -115,46 +178,34 @@ def _decode_parts(vocabulary: Vocabulary, ids: Sequence[int], numbers: Mapping[i
     return [part for part in parts if part != ""]
 
 
-class SentencePieceTokenizer:
+class SentencePieceVocabulary:
     """Our own kind: no normalization by SentencePiece, one space before the text, byte fallback, control symbols."""
 
     def __init__(self, model: bytes, placeholder_ids: Sequence[int] = ()) -> None:
         self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
-        self._placeholder_ids = tuple(placeholder_ids)
-        self._numbers = {token_id: number for number, token_id in enumerate(placeholder_ids)}
-        self._pieces, self.known_characters = self._read_pieces()
-        self.num_placeholders = len(self._placeholder_ids)
+        self.placeholder_ids = tuple(placeholder_ids)
+        pieces, self.known_characters = self._read_pieces()
+        strange = [token_id for token_id in self.placeholder_ids if not 0 <= token_id < len(pieces)]
+        if strange:
+            raise ValueError(f"it has no token {strange[0]}, which should be a placeholder")
+        self.piece_bytes = pieces.__getitem__
 
     def encode(self, parts: Sequence[str | int]) -> list[int]:
         # Training puts the space that begins every text before a placeholder too.
         ids: list[int] = self._processor.encode(" ") if parts and isinstance(parts[0], int) else []
         for position, part in enumerate(parts):
             if isinstance(part, int):
-                ids.append(self._placeholder_ids[part])
+                ids.append(self.placeholder_ids[part])
             else:
                 ids += self._processor.encode((" " if position == 0 else "") + clean(part))
         return ids
 
-    encode_target = encode
-
-    def decode(self, ids: Sequence[int]) -> str:
-        return _decode(map(self._pieces.__getitem__, ids))
-
-    def decode_parts(self, ids: Sequence[int]) -> list[str | int]:
-        return _decode_parts(self, ids, self._numbers)
-
     def token_text(self, token_id: int) -> str:
         return str(self._processor.id_to_piece(token_id))
 
-    def stream(self) -> StreamDecoder:
-        return StreamDecoder(self)
-
-    def piece_bytes(self, token_id: int) -> bytes:
-        return self._pieces[token_id]
-
     def _read_pieces(self) -> tuple[tuple[bytes, ...], frozenset[str]]:
-        """What each token stands for, and the characters among them. Asked for all at once: one by one takes longer
-        than reading the model."""
+        """The bytes of each token, and the characters among them. All tokens in one call: one by one takes longer than
+        reading the model."""
         ids, processor = list(range(self._processor.get_piece_size())), self._processor
         pieces: list[str] = processor.id_to_piece(ids)
         kinds = zip(pieces, processor.is_byte(ids), processor.is_unknown(ids), processor.is_control(ids), strict=True)
@@ -169,38 +220,27 @@ class SentencePieceTokenizer:
         return tuple(read), _known(whole)
 
 
-class MarianTokenizer:
-    """An imported Marian model: a SentencePiece model per side, and one vocabulary that numbers the pieces of both."""
+class MarianVocabulary:
+    """One side of an imported Marian model: a SentencePiece model, and a vocabulary that numbers its pieces."""
 
-    num_placeholders = 0
+    placeholder_ids: Sequence[int] = ()
 
-    def __init__(self, source_model: bytes, target_model: bytes, vocabulary: Mapping[str, int], unk_id: int) -> None:
-        self._source = sentencepiece.SentencePieceProcessor(model_proto=source_model)
-        self._target = sentencepiece.SentencePieceProcessor(model_proto=target_model)
-        self._ids, self._unk_id = dict(vocabulary), unk_id
-        self._pieces = {token_id: piece for piece, token_id in vocabulary.items()}
-        control = {piece for piece in vocabulary if piece.startswith("<") and piece.endswith(">") and len(piece) > 2}
-        control |= {piece for piece in vocabulary if piece.startswith(">>") and piece.endswith("<<")}
-        self._control_ids = frozenset(vocabulary[piece] for piece in control)
-        self.known_characters = _known(piece.replace(WORD_MARK, "") for piece in vocabulary)
+    def __init__(self, model: bytes, numbers: Mapping[str, int], unk_id: int) -> None:
+        self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+        self._ids, self._unk_id = dict(numbers), unk_id
+        self._pieces = {token_id: piece for piece, token_id in numbers.items()}
+        control = {piece for piece in numbers if piece.startswith("<") and piece.endswith(">") and len(piece) > 2}
+        control |= {piece for piece in numbers if piece.startswith(">>") and piece.endswith("<<")}
+        self._control_ids = frozenset(numbers[piece] for piece in control)
+        self.known_characters = _known(piece.replace(WORD_MARK, "") for piece in numbers)
 
     def encode(self, parts: Sequence[str | int]) -> list[int]:
-        return self._encode(self._source, parts)
-
-    def encode_target(self, parts: Sequence[str | int]) -> list[int]:
-        return self._encode(self._target, parts)
-
-    def decode(self, ids: Sequence[int]) -> str:
-        return _decode(map(self.piece_bytes, ids))
-
-    def decode_parts(self, ids: Sequence[int]) -> list[str | int]:
-        return _decode_parts(self, ids, {})
+        assert all(isinstance(part, str) for part in parts), "this kind has no placeholders"
+        text = clean("".join(part for part in parts if isinstance(part, str)))
+        return [self._ids.get(piece, self._unk_id) for piece in self._processor.encode(text, out_type=str)]
 
     def token_text(self, token_id: int) -> str:
         return self._pieces.get(token_id, "")
-
-    def stream(self) -> StreamDecoder:
-        return StreamDecoder(self)
 
     def piece_bytes(self, token_id: int) -> bytes:
         if token_id == self._unk_id:
@@ -209,23 +249,24 @@ class MarianTokenizer:
             return b""
         return self._pieces.get(token_id, "").replace(WORD_MARK, " ").encode()
 
-    def _encode(self, processor: sentencepiece.SentencePieceProcessor, parts: Sequence[str | int]) -> list[int]:
-        assert all(isinstance(part, str) for part in parts), "this kind has no placeholders"
-        text = clean("".join(part for part in parts if isinstance(part, str)))
-        return [self._ids.get(piece, self._unk_id) for piece in processor.encode(text, out_type=str)]
-
 
 def load_tokenizer(bundle: Bundle) -> Tokenizer:
     """The tokenizer of a bundle; raises BundleError with one sentence when its files are not what they should be."""
     files = {role: bundle.path / name for role, name in bundle.tokenizer.files.items()}
     try:
-        if bundle.tokenizer.kind == "marian":
-            return _load_marian(files, bundle.special_ids.unk)
-        return SentencePieceTokenizer(files["model"].read_bytes(), bundle.special_ids.placeholder_ids)
+        if "model" in files:
+            return Tokenizer(_load(bundle, files, "model", bundle.special_ids))
+        return Tokenizer(
+            _load(bundle, files, "source", bundle.source_special_ids),
+            _load(bundle, files, "target", bundle.special_ids),
+        )
     except (KeyError, OSError, RuntimeError, ValueError) as error:
         raise BundleError(f"bundle {bundle.path} has an unusable tokenizer ({error}): export it again") from error
 
 
-def _load_marian(files: Mapping[str, Path], unk_id: int) -> MarianTokenizer:
-    vocabulary = json.loads(files["vocabulary"].read_text("utf-8"))
-    return MarianTokenizer(files["source"].read_bytes(), files["target"].read_bytes(), vocabulary, unk_id)
+def _load(bundle: Bundle, files: Mapping[str, Path], role: str, special_ids: SpecialIds) -> Vocabulary:
+    model = files[role].read_bytes()
+    if bundle.tokenizer.kind == "sentencepiece":
+        return SentencePieceVocabulary(model, special_ids.placeholder_ids)
+    numbers = files.get(f"{role}_vocabulary") or files["vocabulary"]
+    return MarianVocabulary(model, json.loads(numbers.read_text("utf-8")), special_ids.unk)

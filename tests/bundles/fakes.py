@@ -35,7 +35,7 @@ from dragoman.service.catalog.catalog import Catalog
 from dragoman.service.engine.job import DecodingRules
 from dragoman.service.engine.loop import Engine
 from dragoman.service.engine.scheduler import EngineSettings
-from dragoman.service.translation.tokenizer import SentencePieceTokenizer, load_tokenizer
+from dragoman.service.translation.tokenizer import SentencePieceVocabulary, Tokenizer, load_tokenizer
 from tests.data.make_tokenizers import path_of
 from tests.engine.reverse_runner import EOS, FakeRunner, LogProbs
 
@@ -81,8 +81,8 @@ def placeholder_ids() -> tuple[int, ...]:
 
 
 @lru_cache
-def tokenizer(placeholders: bool = True) -> SentencePieceTokenizer:
-    return SentencePieceTokenizer(tokenizer_model(), placeholder_ids() if placeholders else ())
+def tokenizer(placeholders: bool = True) -> Tokenizer:
+    return Tokenizer(SentencePieceVocabulary(tokenizer_model(), placeholder_ids() if placeholders else ()))
 
 
 def log_probs_of(translate: Callable[[list[int]], list[int]]) -> LogProbs:

@@ -12,8 +12,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from dragoman.service.engine.seams import stride_by_steps
-from dragoman.service.engine.search import Candidates, Stretch
+from dragoman.service.engine.seams import Candidates, MultiStep, multi_step_by_steps
 
 BOS, EOS = 2, 3
 EMPTY_ROW: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
@@ -106,8 +105,8 @@ class FakeRunner:
         of_wanted = None if wanted is None else np.take_along_axis(scores, wanted[:, None], axis=1)[:, 0]
         return Candidates(ids, np.take_along_axis(scores, ids, axis=1), of_wanted)
 
-    def stride(self, next_ids: np.ndarray, most: int, end_id: int, went: Callable[[int], bool]) -> Stretch:
-        return stride_by_steps(self, next_ids, most, end_id, went)
+    def multi_step(self, next_ids: np.ndarray, most: int, end_id: int, go_on: Callable[[int], bool]) -> MultiStep:
+        return multi_step_by_steps(self, next_ids, most, end_id, go_on)
 
     def keep(self, parents: np.ndarray) -> None:
         self._maybe_fail("keep")

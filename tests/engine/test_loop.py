@@ -23,8 +23,7 @@ from dragoman.service.engine.job import (
 from dragoman.service.engine.loop import Engine
 from dragoman.service.engine.promise import Promise
 from dragoman.service.engine.scheduler import EngineSettings
-from dragoman.service.engine.seams import SilentObserver
-from dragoman.service.engine.search import Candidates
+from dragoman.service.engine.seams import Candidates, SilentObserver
 from tests.clock import Clock
 from tests.engine.reverse_runner import EOS, FakeRunner, dream_runner, reversal, reverse_runner
 

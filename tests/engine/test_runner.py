@@ -128,11 +128,11 @@ def test_a_stride_is_its_steps_bit_for_bit(sessions: OrtSessions) -> None:
     runner.keep(EMPTY)
     runner.add(sources, range(len(sources)))
     told: list[int] = []
-    first = runner.stride(np.full(3, BOS), 4, NEVER, lambda steps: told.append(steps) is None)
+    first = runner.multi_step(np.full(3, BOS), 4, NEVER, lambda steps: told.append(steps) is None)
     assert told == [1] * 4, "after every step"
-    second = runner.stride(first.ids[-1], 8, NEVER, lambda steps: False)
+    second = runner.multi_step(first.ids[-1], 8, NEVER, lambda steps: False)
     assert len(second.ids) == 1
-    third = runner.stride(np.array([*second.ids[-1], BOS, BOS]), 7, NEVER, lambda steps: True)
+    third = runner.multi_step(np.array([*second.ids[-1], BOS, BOS]), 7, NEVER, lambda steps: True)
     for found, expected in (("ids", ids), ("log_probs", log_probs)):
         parts = [getattr(stretch, found).T for stretch in (first, second, third)]  # [rows, steps]
         np.testing.assert_array_equal(np.hstack([parts[0], parts[1], parts[2][:3]]), expected[:3])
@@ -157,10 +157,10 @@ def test_a_row_alone_leaps_to_the_same_bits(
     tokens = runner.step(np.full(3, BOS), 1).ids[:, 0].copy()
     runner.keep(np.array([2]))
     told: list[int] = []
-    stretch = runner.stride(tokens[2:], 7, NEVER, lambda steps: told.append(steps) is None)
+    stretch = runner.multi_step(tokens[2:], 7, NEVER, lambda steps: told.append(steps) is None)
     assert told == [2, 2, 2, 1]
     runner.add(sources[:1], [1])
-    last = runner.stride(np.array([stretch.ids[-1, 0], BOS]), 3, NEVER, lambda steps: True)
+    last = runner.multi_step(np.array([stretch.ids[-1, 0], BOS]), 3, NEVER, lambda steps: True)
     np.testing.assert_array_equal(stretch.ids[:, 0], ids[2, 1:8])
     np.testing.assert_array_equal(last.ids.T, [ids[2, 8:11], ids[0, :3]])
     # Bit for bit, or as near as a precision comes that promises less.
@@ -178,10 +178,10 @@ def test_what_comes_after_an_end_does_not_count(sessions: OrtSessions, steps_bef
     steps = ids[0].tolist().index(end_id) + 1
     runner.keep(EMPTY)
     runner.add(sources[:1], [0])
-    stretch = runner.stride(np.array([BOS]), 8, end_id, lambda steps: True)
+    stretch = runner.multi_step(np.array([BOS]), 8, end_id, lambda steps: True)
     np.testing.assert_array_equal(stretch.ids[:, 0], ids[0, :steps])
     np.testing.assert_array_equal(stretch.log_probs[:, 0], log_probs[0, :steps])
-    going_on = runner.stride(stretch.ids[-1], 8 - steps, NEVER, lambda steps: True)
+    going_on = runner.multi_step(stretch.ids[-1], 8 - steps, NEVER, lambda steps: True)
     np.testing.assert_array_equal(going_on.log_probs[:, 0], log_probs[0, steps:])
 
 
@@ -191,7 +191,7 @@ def test_a_bundle_without_leaps_takes_steps(tiny_bundle: Bundle) -> None:
     runner, sources = OrtRunner(OrtSessions(replace(tiny_bundle, files=files)), 2), sources_of(1, seed=7)
     runner.add(sources, [0])
     told: list[int] = []
-    runner.stride(np.array([BOS]), 4, NEVER, lambda steps: told.append(steps) is None)
+    runner.multi_step(np.array([BOS]), 4, NEVER, lambda steps: told.append(steps) is None)
     assert told == [1] * 4
 
 

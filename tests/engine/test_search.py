@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from dragoman.service.engine.job import DecodingOptions, DecodingRules, FinishReason, Job
-from dragoman.service.engine.search import Advance, Candidates, Outcome, Search
+from dragoman.service.engine.seams import Candidates
+from dragoman.service.engine.search import Advance, FinishedJob, Search
 from tests.engine.reverse_runner import BOS, EOS
 
 RULES = DecodingRules(max_new_tokens=20)
@@ -35,9 +36,9 @@ def settled(search: Search, num_joining: int = 0) -> list[int] | None:
     return None if parents is None else parents.tolist()
 
 
-def only(advance: Advance) -> Outcome:
-    (outcome,) = advance.outcomes
-    return outcome
+def only(advance: Advance) -> FinishedJob:
+    (finished,) = advance.finished
+    return finished
 
 
 def test_a_new_row_starts_from_bos_and_goes_on_with_what_it_chose() -> None:
@@ -120,7 +121,7 @@ def test_a_beam_finds_what_greedy_search_misses() -> None:
     dull = {9: -2.0, 10: -2.5, EOS: -3.0, 11: -4.0}
     bright = {EOS: -0.1, 9: -4.0, 10: -5.0, 11: -6.0}
     advance = search.advance(candidates(dull, bright))
-    assert advance.outcomes == []
+    assert advance.finished == []
     # One hypothesis has ended: the live ones both descend from the first row, the best of them in its place.
     assert settled(search) == [0, 0]
     outcome = only(search.advance(candidates({EOS: -0.1, 9: -5.0, 11: -6.0, 12: -7.0}, dull)))
@@ -133,8 +134,8 @@ def test_eos_beyond_the_width_of_the_beam_is_dropped() -> None:
     """Only a candidate among the best `beam_size` may end a sentence."""
     search = search_of(job(beam_size=2))
     search.advance(candidates({7: -0.1, 8: -0.2, EOS: -0.3, 9: -0.4}))
-    (decoding,) = search.decodings.values()
-    assert decoding.ended == []
+    (active,) = search.active.values()
+    assert active.ended == []
     assert search.num_rows == 2
 
 
@@ -157,7 +158,7 @@ def test_the_bound_rule_waits_for_a_live_hypothesis_that_may_still_win() -> None
     search.advance(candidates({EOS: -2.0, 7: -2.5, 8: -2.6, 9: -9.0}))
     duller = {9: -1.5, 10: -9.0, 11: -9.1, 12: -9.2}
     advance = search.advance(candidates({9: -0.6, EOS: -0.7, 10: -9.0, 11: -9.5}, duller))
-    assert advance.outcomes == [], "two have ended, with -2 and -3.2, but one lives with -3.1"
+    assert advance.finished == [], "two have ended, with -2 and -3.2, but one lives with -3.1"
     outcome = only(search.advance(candidates(duller, duller)))
     assert [hypothesis.score for hypothesis in outcome.hypotheses] == pytest.approx([-2.0, -3.2])
 
@@ -189,6 +190,7 @@ def test_a_forced_end_is_certain_and_says_that_the_length_ended_it() -> None:
     outcome = only(search.advance(candidates({8: -0.5})))
     assert (outcome.hypotheses[0].ids, outcome.hypotheses[0].log_probs) == ((7,), (-0.5, 0.0))
     assert outcome.reason is FinishReason.LENGTH
+    assert outcome.hypotheses[0].finished
 
 
 def test_live_hypotheses_end_at_the_limit_behind_those_that_finished() -> None:
@@ -219,3 +221,22 @@ def test_giving_up_a_beam_closes_the_hole_it_leaves() -> None:
     assert settled(search) == [1]
     assert only(advance).hypotheses[0].ids == (7,)
     assert [owner for owner, _, _ in search.rows()] == [stayer]
+
+
+def test_a_hypothesis_says_itself_that_it_finished_and_why() -> None:
+    """Each of an n-best list ended in its own way; the job's reason is that of the best alone."""
+    search = search_of(job(beam_size=2, n_best=2, max_new_tokens=2))
+    search.advance(candidates({EOS: -0.1, 7: -0.5, 8: -4.0}))
+    outcome = only(search.advance(candidates({9: -0.1, 10: -0.2, 11: -0.3}, {9: -5.0, 10: -6.0, 11: -7.0})))
+    ended = [(each.ids, each.finished, each.finish_reason, each.num_tokens) for each in outcome.hypotheses]
+    assert ended == [((), True, FinishReason.EOS, 1), ((7, 9), False, FinishReason.LENGTH, 2)]
+    assert outcome.reason is FinishReason.EOS
+
+
+def test_a_job_that_is_given_up_says_so_in_its_hypotheses() -> None:
+    """Without scores to count, nothing else would tell a whole sentence from half of one."""
+    late = job()
+    search = search_of(late)
+    search.advance(candidates({7: -0.5}))
+    (hypothesis,) = only(search.give_up([late], FinishReason.DEADLINE)).hypotheses
+    assert (hypothesis.ids, hypothesis.finished, hypothesis.finish_reason) == ((7,), False, FinishReason.DEADLINE)

@@ -402,5 +402,5 @@ def test_half_precision_runs_on_the_cpu_and_agrees(
 def test_the_manifest_is_plain_json(tiny_bundle: Bundle) -> None:
     """Other tools read it too."""
     record = json.loads(tiny_bundle.file("bundle.json").read_text("utf-8"))
-    assert record["format"] == 1
+    assert record["format"] == 2
     assert record["pairs"] == [{"source": "pt", "target": "en", "source_prefix_ids": []}]

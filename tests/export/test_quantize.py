@@ -113,4 +113,4 @@ def test_the_embedding_is_one_int8_table() -> None:
     _, quantization = quantize(network, samples)
     assert quantization.weights["embedding.weight"].integers.shape == (480, 32)
     operators = Int8Operators(*quantize(network, samples), Limits(24, 20))
-    assert {tensor.kind for tensor in operators.state()} == {"self", "cross", "last"}
+    assert {tensor.kind for tensor in operators.state()} == {"grows", "encoded"}

@@ -401,7 +401,7 @@ def test_only_results_that_ended_by_themselves_are_remembered() -> None:
 
 
 def result_of(length: int) -> DecodingResult:
-    return DecodingResult((Hypothesis((7,) * length, 0.0, ()),), FinishReason.EOS)
+    return DecodingResult((Hypothesis((7,) * length, 0.0, (), True, FinishReason.EOS),), FinishReason.EOS)
 
 
 def key_of(number: int) -> SegmentKey:

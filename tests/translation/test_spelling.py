@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from dragoman.service.assembly import EMBEDDED
 from dragoman.service.bundles.manifest import Pair, read_bundle
-from dragoman.service.catalog.served import Hop, Served, Tokenizer
+from dragoman.service.catalog.served import Hop, Served
 from dragoman.service.commands.translate import open_parts
 from dragoman.service.translation.cache import SegmentCache
 from dragoman.service.translation.capitals import is_shouted
@@ -19,14 +19,14 @@ from dragoman.service.translation.glossary import NO_GLOSSARY, Glossary
 from dragoman.service.translation.language import Detector
 from dragoman.service.translation.plan import Planner, Unit
 from dragoman.service.translation.spelling import as_written_today
-from dragoman.service.translation.tokenizer import MarianTokenizer, load_tokenizer
+from dragoman.service.translation.tokenizer import Tokenizer, load_tokenizer
 from dragoman.service.translation.translator import Translator
 from tests.bundles.fakes import sentences, tokenizer, write_bundle
 from tests.clock import Clock
 from tests.translation.asking import events_of, streamed_text, translate
 from tests.translation.conftest import OpenTranslator
 from tests.translation.generated import PIECES
-from tests.translation.test_tokenizer import marian_parts
+from tests.translation.test_tokenizer import marian_parts, marian_tokenizer
 
 LARGE = ("Janeiro", "Março", "Dezembro", "Segunda", "Terças", "Sexta-feira", "Quintas-Feiras", "Sábado", "Domingos")
 SMALL = (*map(str.lower, LARGE), "DEZEMBRO", "Dezembrada", "Marçal", "Sabádo", "em", "no", "aos", "de", "Rio")
@@ -169,10 +169,10 @@ def test_terms_and_placeholders_stay_as_they_are_sent() -> None:
 def test_imported_models_gain_too_but_not_by_a_token_they_do_not_have() -> None:
     """Their vocabulary numbers the pieces of another file: a piece without a number is no word that they know."""
     source, target, vocabulary, unk_id = marian_parts()
-    marian = MarianTokenizer(source, target, vocabulary, unk_id)
+    marian = marian_tokenizer(source, target, vocabulary, unk_id)
     assert ids_of(planner(marian), "Ela veio no Domingo.") == marian.encode(["Ela veio no domingo."])
     del vocabulary["▁domingo"]
-    marian = MarianTokenizer(source, target, vocabulary, unk_id)
+    marian = marian_tokenizer(source, target, vocabulary, unk_id)
     assert ids_of(planner(marian), "Ela veio no Domingo.") == marian.encode(["Ela veio no Domingo."])
 
 
