@@ -133,8 +133,9 @@ def export(tree: Path, model: Path, out: Path, texts: Sequence[str]) -> Path:
     """A bundle of these weights by this tree's own exporter; its evidence, which it must have, is not looked at."""
     own = [_written(out.with_suffix(f".{side}"), sentences(None, 300, side)) for side in ("pt", "en")]
     words = ["--calibration", _written(out.with_suffix(".txt"), texts), "--golden", own[0], "--verify", *own]
-    module = "dragoman.export.bundle" if (tree / "setup.py").exists() else "export.bundle"
-    command = [sys.executable, "-P", "-m", module, str(model), str(out), *words]
+    package = "dragoman.export" if (tree / "setup.py").exists() else "export"
+    code = f"from {package}.command import main; main()"  # the console script, wherever a tree has its own parts
+    command = [sys.executable, "-P", "-c", code, str(model), str(out), *words]
     subprocess.run(command, cwd=tree, env=environment(tree), check=True, stdout=subprocess.DEVNULL)
     return out
 

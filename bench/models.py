@@ -13,13 +13,14 @@ from pathlib import Path
 import onnx
 import torch
 
-from dragoman.export.bundle import TOKENIZER, read_sentences
+from dragoman.export.bundle import TOKENIZER
 from dragoman.export.calibrate import observe
 from dragoman.export.graphs import build_graphs
 from dragoman.export.leap import leap_graph
 from dragoman.export.network import network_arrays
 from dragoman.export.operators import Int8Operators
 from dragoman.export.quantize import quantize
+from dragoman.export.sentences import read_sentences
 from dragoman.model.config import TransformerConfig
 from dragoman.model.evaluate import default_limit, greedy
 from dragoman.model.saved import SavedModel, load_model

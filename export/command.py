@@ -4,4 +4,4 @@ from dragoman.model.commands import run_command
 
 
 def main() -> None:
-    run_command("dragoman.export.bundle")
+    run_command("dragoman.export.arguments")

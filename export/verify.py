@@ -1,7 +1,7 @@
 """The evidence of an export: torch against ONNX Runtime, int8 against fp32, alone against in a crowd.
 
 Each check returns what it found, for `bundle.json`, and raises `VerificationError` below its bar. What is written to
-disk, and what happens to it then, is left to `dragoman.export.bundle`.
+disk, and what happens to it then, is left to `dragoman.export.exporter` and `dragoman.export.publish`.
 """
 
 from collections.abc import Sequence
@@ -10,14 +10,13 @@ from typing import Any
 
 import torch
 
-from dragoman.export.decoding import GraphDecoder, Sources, Trace, in_crowds
+from dragoman.export.plain_search import GraphDecoder, Sources, Trace, in_crowds
 from dragoman.model.evaluate import Hypothesis, beam, default_limit, greedy, score, score_by_length
 from dragoman.model.tokenizer import BOS_ID, Tokenizer
 from dragoman.model.transformer import Transformer
 from dragoman.service.engine import repetition
 
 TIE = 1e-4  # a difference between first and second choice that rounding may decide either way
-MAX_LOSS = 0.5  # of BLEU, and of chrF
 CROWD = 64
 BEAM = 4
 
@@ -34,7 +33,7 @@ class ParallelText:
 
 
 @dataclass(frozen=True)
-class Translator:
+class GraphTranslator:
     """Texts through graphs: token ids in, token ids out, with the limits that the service has by default."""
 
     decoder: GraphDecoder
@@ -55,7 +54,7 @@ class Translator:
         return [self.tokenizer.decode(trace.hypothesis().ids) for trace in self.greedy(sources)]
 
 
-def verify_parity(network: Transformer, translator: Translator, sources: Sources) -> dict[str, Any]:
+def verify_parity(network: Transformer, translator: GraphTranslator, sources: Sources) -> dict[str, Any]:
     """Token for token, greedy and beam: the fp32 graphs are the network in torch, or differ where torch itself ties."""
     ties = [gap for size in (1, BEAM) for gap in _ties(network, translator, sources, size)]
     return {
@@ -67,7 +66,7 @@ def verify_parity(network: Transformer, translator: Translator, sources: Sources
     }
 
 
-def _ties(network: Transformer, translator: Translator, sources: Sources, beam_size: int) -> list[float]:
+def _ties(network: Transformer, translator: GraphTranslator, sources: Sources, beam_size: int) -> list[float]:
     """The gaps of the sentences that came out differently; raises where one is more than a tie."""
     theirs, gaps = _torch_best(network, sources, translator.limits(sources), beam_size), []
     for source, (mine, closest), other in zip(sources, _best(translator, sources, beam_size), theirs, strict=True):
@@ -83,7 +82,7 @@ def _ties(network: Transformer, translator: Translator, sources: Sources, beam_s
     return gaps
 
 
-def _best(translator: Translator, sources: Sources, beam_size: int) -> list[tuple[Hypothesis, float]]:
+def _best(translator: GraphTranslator, sources: Sources, beam_size: int) -> list[tuple[Hypothesis, float]]:
     """The best hypotheses, and how close their choices came."""
     if beam_size == 1:
         return [(trace.hypothesis(), trace.smallest_gap) for trace in translator.greedy(sources)]
@@ -116,10 +115,10 @@ def _first_gap(network: Transformer, source: Sequence[int], ours: list[int], the
 
 
 def verify_quality(
-    reference: Translator,
-    candidate: Translator,
+    reference: GraphTranslator,
+    candidate: GraphTranslator,
     tests: Sequence[tuple[ParallelText, Sources]],
-    max_loss: float = MAX_LOSS,
+    max_loss: float,
 ) -> list[dict[str, Any]]:
     """BLEU and chrF of both on the same test sets, by source length; the candidate may lose little."""
     found = []
@@ -137,7 +136,7 @@ def verify_quality(
     return found
 
 
-def verify_invariance(translator: Translator, sources: Sources, promised: bool) -> dict[str, Any]:
+def verify_invariance(translator: GraphTranslator, sources: Sources, promised: bool) -> dict[str, Any]:
     """Tokens and scores, bit for bit, alone (by steps and by leaps) and in crowds of mixed lengths."""
     together: list[Trace] = []
     for start in range(0, len(sources), CROWD):  # in the order they come, so that lengths mix
@@ -168,7 +167,7 @@ class GoldenTrace:
 
 
 def choose_golden(
-    translator: Translator, sentences: Sequence[tuple[str, list[int]]], count: int, gap: float
+    translator: GraphTranslator, sentences: Sequence[tuple[str, list[int]]], count: int, gap: float
 ) -> list[GoldenTrace]:
     """Sentences that every machine must translate alike: their choices are never close."""
     traces = translator.greedy([source for _, source in sentences], k=2)

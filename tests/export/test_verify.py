@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from dragoman.export.decoding import GraphDecoder, Trace
+from dragoman.export.plain_search import GraphDecoder, Trace
 from dragoman.export.verify import (
+    GraphTranslator,
     ParallelText,
-    Translator,
     VerificationError,
     choose_golden,
     verify_invariance,
@@ -27,9 +27,9 @@ from tests.export.test_graphs import write_graphs
 SOURCES = [[300 + i, 320 + 2 * i, 310, EOS_ID] for i in range(5)]
 
 
-def translator_of(bundle: Bundle, saved: SavedModel) -> Translator:
+def translator_of(bundle: Bundle, saved: SavedModel) -> GraphTranslator:
     decoder = GraphDecoder(bundle.path, bundle.state, bundle.limits)
-    return Translator(decoder, saved.tokenizer, bundle.limits.max_new_tokens)
+    return GraphTranslator(decoder, saved.tokenizer, bundle.limits.max_new_tokens)
 
 
 def test_parity_holds_for_the_network_that_was_exported(
@@ -55,20 +55,20 @@ def test_parity_forgives_a_tie_and_says_so(tiny_saved: SavedModel, tmp_path: Pat
     with torch.no_grad():  # its twin is a little worse in one network, and a little better in the other
         for network, factor in ((ours, 1 - 1e-6), (theirs, 1 + 1e-6)):
             network.embedding.weight[favourite - 1] = network.embedding.weight[favourite] * factor
-    translator = Translator(write_graphs(ours, tmp_path)[0], tiny_saved.tokenizer, max_new_tokens=20)
+    translator = GraphTranslator(write_graphs(ours, tmp_path)[0], tiny_saved.tokenizer, max_new_tokens=20)
     found = verify_parity(theirs, translator, SOURCES[:1])
     assert found["ties"] > 0
     assert found["largest_tie"] < 1e-4
 
 
-class Parrot(Translator):
+class Parrot(GraphTranslator):
     """Says what it was told to say."""
 
     def texts(self, sources: object) -> list[str]:
         return self.lines  # type: ignore[attr-defined,no-any-return]
 
 
-def parrot(translator: Translator, lines: list[str]) -> Translator:
+def parrot(translator: GraphTranslator, lines: list[str]) -> GraphTranslator:
     bird = Parrot(translator.decoder, translator.tokenizer, translator.max_new_tokens)
     object.__setattr__(bird, "lines", lines)
     return bird
