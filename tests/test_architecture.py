@@ -118,6 +118,13 @@ def test_importing_the_app_leaves_torch_out() -> None:
     assert result.stdout.strip() == "[]"
 
 
+def test_commands_have_one_parser_library() -> None:
+    """Every command reads and refuses its words alike."""
+    for folder in (*PACKAGES, "bench"):
+        for path in python_files(folder):
+            assert not touches(imports(path), "argparse"), f"{path.relative_to(ROOT)} reads its words with argparse"
+
+
 def test_folders_are_imported_by_their_installed_names() -> None:
     """From the repository's root `import service` works too: a second copy of every module, with state of its own."""
     for folder in (*PACKAGES, "tests", "bench", "deploy", "docs"):
