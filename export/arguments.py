@@ -20,7 +20,7 @@ from dragoman.model.saved import SavedModelError
 from dragoman.service.bundles.manifest import BundleError, Limits, Precision
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-SEVERAL_WORDS = {"--verify": 2}
+SEVERAL_WORDS = {"--verify": 2, "--score": 3, "--beside": 3, "--behaviour-overlap": None}
 
 Checkpoint = Annotated[Path, typer.Argument(help="a saved model, .safetensors")]
 Out = Annotated[Path, typer.Argument(help="the bundle's directory")]
@@ -52,6 +52,34 @@ ParitySentences = Annotated[
         help="how many of --verify go through torch and ONNX Runtime both; this takes most of the time",
     ),
 ]
+BehaviourSet = Annotated[
+    list[Path],
+    typer.Option("--behaviour", metavar="FILE", help="cases with known answers: .jsonl, or a folder; repeatable"),
+]
+BehaviourOverlap = Annotated[
+    list[Path],
+    typer.Option(metavar="FILE …", help="lists of texts and translations, .tsv: count the short cases that they hold"),
+]
+AcceptWorse = Annotated[
+    bool,
+    typer.Option(
+        "--accept-worse",
+        help="replace a bundle even by one that fails more cases of a class, or whose cases are not known",
+    ),
+]
+Score = Annotated[
+    list[str],
+    typer.Option(metavar="NAME SRC REF", help="a test set that the model card shows scores of, repeatable"),
+]
+Beside = Annotated[
+    list[str],
+    typer.Option(
+        metavar="NAME SYSTEM HYP", help="translations of a --score set by another system, to show its scores beside"
+    ),
+]
+About = Annotated[
+    Path | None, typer.Option(help="Markdown for the top of the model card: which text the model suits, which not")
+]
 Replace = Annotated[bool, typer.Option("--replace", help="put the new bundle in the place of an old one")]
 
 
@@ -73,6 +101,12 @@ def command(
     max_new_tokens: MaxNewTokens = DEFAULT_LIMITS.max_new_tokens,
     default_beam_size: BeamSize = 1,
     parity_sentences: ParitySentences = MIN_PARITY_SENTENCES,
+    behaviour: BehaviourSet = [],  # noqa: B006
+    behaviour_overlap: BehaviourOverlap = [],  # noqa: B006
+    accept_worse: AcceptWorse = False,
+    score: Score = [],  # noqa: B006
+    beside: Beside = [],  # noqa: B006
+    about: About = None,
     replace: Replace = False,
 ) -> None:
     run: Callable[[ExportOptions], None] = context.obj
@@ -91,6 +125,12 @@ def command(
         limits=Limits(max_source_tokens, max_new_tokens),
         default_beam_size=default_beam_size,
         parity_sentences=parity_sentences,
+        behaviour=tuple(behaviour),
+        behaviour_overlap=tuple(behaviour_overlap),
+        accept_worse=accept_worse,
+        scores=tuple((name, Path(source), Path(reference)) for name, source, reference in grouped(score, 3)),
+        beside=tuple((name, system, Path(answers)) for name, system, answers in grouped(beside, 3)),
+        about=about,
         replace=replace,
     )
     run(options)

@@ -14,6 +14,7 @@ from rich.console import Console
 
 from dragoman.export import ExportError
 from dragoman.export.bundle import TOKENIZER, assemble_bundle
+from dragoman.export.evidence import Behaviour, check_not_worse, score_texts
 from dragoman.export.graphs import Graphs, build_graphs
 from dragoman.export.leap import leap_graph
 from dragoman.export.network import network_arrays
@@ -22,7 +23,7 @@ from dragoman.export.options import ExportOptions, check_options
 from dragoman.export.plain_search import GraphDecoder
 from dragoman.export.precision import OperatorChoice
 from dragoman.export.publish import Staging, publishing
-from dragoman.export.sentences import SentenceReader
+from dragoman.export.sentences import SentenceReader, read_lines
 from dragoman.export.verify import (
     GoldenTrace,
     GraphTranslator,
@@ -85,6 +86,7 @@ class Exporter:
 
     def write(self, staging: Staging) -> Bundle:
         tests = [self.reader.read_test(source, reference) for source, reference in self.options.tests]
+        behaviour, about = self._behaviour(), self._about()  # read before anything is computed
         with tempfile.TemporaryDirectory() as scratch:
             reference = self._write_graphs(FloatOperators(self.network, "float32"), Path(scratch))[0]
             choice = OperatorChoice(self.options, self.saved, self.network, self.reader, self._announce)
@@ -92,8 +94,25 @@ class Exporter:
             self._write_golden(exported, staging.folder)  # before the checks that take minutes: there may be none
             evidence = self._evidence(reference, exported, tests)
         (staging.folder / TOKENIZER).write_bytes(self.saved.tokenizer.model)
-        bundle = assemble_bundle(staging.folder, self.options, self.saved, self.network, self.pair, self.limits, graphs)
-        return staging.seal(bundle, evidence)
+        bundle = staging.seal(
+            assemble_bundle(staging.folder, self.options, self.saved, self.network, self.pair, self.limits, graphs),
+            evidence,
+            about,
+        )
+        if behaviour is None:
+            return bundle
+        self._announce("behaviour")
+        found = behaviour.measure(bundle, self._announce)
+        if not self.options.accept_worse:
+            check_not_worse(self.options.out, found)
+        return staging.seal(bundle, {**evidence, "behaviour": found}, about)
+
+    def _behaviour(self) -> Behaviour | None:
+        options = self.options
+        return Behaviour.read(options.behaviour, self.pair, options.behaviour_overlap) if options.behaviour else None
+
+    def _about(self) -> str:
+        return "" if self.options.about is None else "\n".join(read_lines(self.options.about)).strip()
 
     def _write_graphs(self, operators: Operators, folder: Path) -> tuple[GraphTranslator, Graphs]:
         graphs = build_graphs(operators, self.limits)
@@ -138,7 +157,11 @@ class Exporter:
         self._announce("alone against in a crowd")
         promised = self.options.precision == "int8"
         invariance = verify_invariance(exported, sources[: self.options.invariance_sentences], promised)
-        return {"parity": parity, "quality": quality, "invariance": invariance}
+        evidence = {"parity": parity, "quality": quality, "invariance": invariance}
+        if self.options.scores:
+            self._announce("scores")
+            evidence["scores"] = score_texts(exported, self.reader, self.options.scored_texts)
+        return evidence
 
     def _parity(self, reference: GraphTranslator, sources: list[list[int]]) -> dict[str, Any]:
         count = self.options.parity_sentences
@@ -147,4 +170,4 @@ class Exporter:
         return verify_parity(self.saved.network, reference, sources[:: len(sources) // count][:count])
 
     def _announce(self, step: str) -> None:
-        self.console.print(f"  {step}", style="dim")
+        self.console.print(f"  {step}", style="dim", markup=False)

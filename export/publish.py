@@ -36,10 +36,12 @@ class Staging:
 
     folder: Path
 
-    def seal(self, bundle: Bundle, evidence: Mapping[str, Any]) -> Bundle:
-        """Write the card and the manifest for the files that are in the folder; may be repeated with more evidence."""
+    def seal(self, bundle: Bundle, evidence: Mapping[str, Any], about: str = "") -> Bundle:
+        """Write the card and the manifest for the files that are in the folder; may be repeated with more evidence.
+
+        `about` is what the card says of the text that the model suits."""
         bundle = replace(bundle, path=self.folder, evidence=evidence)
-        (self.folder / MODEL_CARD).write_text(model_card(bundle), "utf-8")
+        (self.folder / MODEL_CARD).write_text(model_card(bundle, about), "utf-8")
         names = sorted(path.name for path in self.folder.iterdir() if path.name != MANIFEST)
         bundle = replace(bundle, files={name: record_file(self.folder / name) for name in names})
         (self.folder / MANIFEST).write_text(bundle.to_json(), "utf-8")

@@ -1,12 +1,12 @@
 """Read the sentences that an export is checked with, and encode those that fit the model."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from dragoman.export import ExportError
 from dragoman.export.verify import ParallelText
-from dragoman.model.text import CorpusError, read_text
+from dragoman.model.text import CorpusError, lines, read_text
 from dragoman.model.tokenizer import EOS_ID, Tokenizer
 from dragoman.service.bundles.manifest import Limits, Pair
 
@@ -23,15 +23,18 @@ class SentenceReader:
         return self.usable(read_sentences(path, self.pair.source))
 
     def read_test(self, source: Path, reference: Path) -> tuple[ParallelText, list[list[int]]]:
-        texts, references = read_sentences(source, self.pair.source), read_sentences(reference, self.pair.target)
-        if len(texts) != len(references):
-            raise ExportError(f"{source} has {len(texts)} sentences but {reference} has {len(references)}")
-        both = [
-            (found[0], wanted) for text, wanted in zip(texts, references, strict=True) if (found := self.usable([text]))
-        ]
-        name = f"{source.parent.name} {source.stem}".strip()
-        test = ParallelText(name, [text for (text, _), _ in both], [wanted for _, wanted in both])
-        return test, [ids for (_, ids), _ in both]
+        ids, (sources, references) = self.read_columns(source, reference)
+        return ParallelText(f"{source.parent.name} {source.stem}".strip(), sources, references), ids
+
+    def read_columns(self, source: Path, *targets: Path) -> tuple[list[list[int]], list[list[str]]]:
+        """Aligned files without the lines whose source is unusable: ids of the sources, and the lines by file."""
+        columns = [read_sentences(source, self.pair.source)]
+        for path in targets:
+            columns.append(read_sentences(path, self.pair.target))
+            if len(columns[-1]) != len(columns[0]):
+                raise ExportError(f"{source} has {len(columns[0])} sentences but {path} has {len(columns[-1])}")
+        rows = [(usable[0][1], row) for row in zip(*columns, strict=True) if (usable := self.usable(row[:1]))]
+        return [ids for ids, _ in rows], [[row[i] for _, row in rows] for i in range(len(columns))]
 
     def usable(self, texts: Sequence[str]) -> list[tuple[str, list[int]]]:
         """The texts that are not empty and not too long, with their ids."""
@@ -42,8 +45,8 @@ class SentenceReader:
 
 def read_sentences(path: Path, language: str) -> list[str]:
     """One sentence a line; or, in a .tsv whose first line names languages, the column of this one."""
-    lines = read_lines(path)
-    return _column(path, lines, language) if path.suffix == ".tsv" else lines
+    found = read_lines(path)
+    return _column(path, found, language) if path.suffix == ".tsv" else found
 
 
 def read_lines(path: Path) -> list[str]:
@@ -55,8 +58,20 @@ def read_lines(path: Path) -> list[str]:
     return [line.rstrip("\r") for line in text.removesuffix("\n").split("\n")] if text else []
 
 
-def _column(path: Path, lines: Sequence[str], language: str) -> list[str]:
-    first, *rows = [line.split("\t") for line in lines] or [[""]]
+def read_rows(path: Path) -> Iterator[tuple[str, str]]:
+    """The first two columns of a table of any size, whatever their languages."""
+    try:
+        for number, line in enumerate(lines(path), 1):
+            row = line.rstrip("\r").split("\t")
+            if len(row) < 2:
+                raise ExportError(f"{path}, line {number}: one column, where a text and its translation are needed")
+            yield row[0], row[1]
+    except CorpusError as error:
+        raise ExportError(str(error)) from error
+
+
+def _column(path: Path, found: Sequence[str], language: str) -> list[str]:
+    first, *rows = [line.split("\t") for line in found] or [[""]]
     header = [name.strip() for name in first]  # as in training
     if language not in header:
         raise ExportError(

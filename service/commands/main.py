@@ -119,9 +119,10 @@ def models(bundles: Bundles = None) -> None:
 
     from dragoman.service.bundles.manifest import BundleError, read_bundle
     from dragoman.service.commands.doctor import find_bundles
+    from dragoman.service.commands.evidence_line import behaviour_line
 
     table = Table("name", "version", "precision", "pairs", "size", "path")
-    broken = []
+    broken, evidence = [], []
     for path in find_bundles(_settings(bundles=bundles)):
         try:
             bundle = read_bundle(path, check_hashes=False)
@@ -131,7 +132,8 @@ def models(bundles: Bundles = None) -> None:
         pairs = ", ".join(f"{pair.source}-{pair.target}" for pair in bundle.pairs)
         megabytes = sum(record.bytes for record in bundle.files.values()) / 1e6
         table.add_row(bundle.name, bundle.version, bundle.precision, pairs, f"{megabytes:.1f} MB", str(path))
-    Console().print(table if table.rows else "No bundles here.")
+        evidence += [f"{bundle.name}: {line}" for line in [behaviour_line(bundle.evidence)] if line]
+    Console().print(table if table.rows else "No bundles here.", *evidence, sep="\n")
     if broken:
         _fail("\n".join(broken))
 

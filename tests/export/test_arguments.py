@@ -90,6 +90,21 @@ def test_an_export_that_is_asked_to_end_leaves_nothing(
     assert signal.getsignal(signal.SIGTERM) is before
 
 
+def test_texts_and_cases_for_the_card_become_options() -> None:
+    """Every option of several words, in any order."""
+    words = ["--score", "news", "n.pt", "n.en", "--beside", "news", "Other", "o.en"]
+    words += ["--score", "chat", "c.pt", "c.en"]
+    more = ["--behaviour", "a.jsonl", "--behaviour-overlap", "w.tsv", "l.tsv", "--accept-worse", "--about", "about.md"]
+    options = parse([*words, "m.safetensors", "out", *more])
+    assert options.out == Path("out")
+    assert [(text.name, text.source, text.beside) for text in options.scored_texts] == [
+        ("news", Path("n.pt"), (("Other", Path("o.en")),)),
+        ("chat", Path("c.pt"), ()),
+    ]
+    assert (options.behaviour, options.behaviour_overlap) == ((Path("a.jsonl"),), (Path("w.tsv"), Path("l.tsv")))
+    assert (options.accept_worse, options.about) == (True, Path("about.md"))
+
+
 @pytest.mark.parametrize("words", [["--verify", "a"], ["--verify", "a", "--golden", "g"], ["--verify"]])
 def test_an_option_that_lacks_a_word_is_refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     """A reference that was forgotten must not become the next option's value."""
