@@ -1,4 +1,4 @@
-"""MODEL_CARD.md: what a bundle is, what it learned from and what was measured, for people."""
+"""MODEL_CARD.md: what a bundle is, which text it suits, what it learned from and what was measured, for people."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -22,8 +22,8 @@ def model_card(bundle: Bundle, about: str = "") -> str:
         "## What was measured",
         *_evidence(bundle.evidence),
         "## Limits",
-        "It translates sentence by sentence and knows no wider context. Like every such model it can be fluent and "
-        "wrong: names, numbers and negations deserve a second look. Sources of up to "
+        "It translates sentence by sentence, without wider context. Like every such model it can be fluent and "
+        "wrong: check names, numbers and negations. Sources of up to "
         f"{bundle.limits.max_source_tokens} tokens give up to {bundle.limits.max_new_tokens} tokens; "
         "longer text is split, never cut.",
     ]
@@ -42,7 +42,7 @@ def _network(bundle: Bundle) -> str:
 
 
 def _lessons(training: Mapping[str, Any]) -> list[str]:
-    """The corpora, once for every run that the weights went through, the first one first."""
+    """The corpora of every training run that the weights went through, in order."""
     earlier = training.get("initialized_from")
     own = _corpora(training.get("corpora", []))
     if not earlier and "then" not in training:
@@ -82,7 +82,7 @@ def _checks(evidence: Mapping[str, Any]) -> Iterator[str]:
         )
     if invariance := evidence.get("invariance"):
         yield (
-            f"Alone against in a crowd of {invariance['crowd']}: {invariance['different']} of {invariance['rows']} "
+            f"Decoded alone and in a crowd of {invariance['crowd']}: {invariance['different']} of {invariance['rows']} "
             "rows differ in any bit."
         )
 

@@ -1,4 +1,4 @@
-"""`dragoman-export`, for an installation that may lack what exporting needs."""
+"""The console script `dragoman-export`; says what to install where torch or another package is missing."""
 
 from dragoman.model.commands import run_command
 

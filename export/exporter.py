@@ -16,7 +16,7 @@ from dragoman.export import ExportError
 from dragoman.export.bundle import TOKENIZER, assemble_bundle
 from dragoman.export.evidence import Behaviour, check_not_worse, score_texts
 from dragoman.export.graphs import Graphs, build_graphs
-from dragoman.export.leap import leap_graph
+from dragoman.export.multi_step import multi_step_graph
 from dragoman.export.network import network_arrays
 from dragoman.export.operators import FloatOperators, Operators
 from dragoman.export.options import ExportOptions, check_options
@@ -117,7 +117,7 @@ class Exporter:
     def _write_graphs(self, operators: Operators, folder: Path) -> tuple[GraphTranslator, Graphs]:
         graphs = build_graphs(operators, self.limits)
         models = {ENCODER: graphs.encoder, DECODER: graphs.decoder, EXPLAIN: graphs.explain}
-        models |= {KEEP: graphs.keep, PLACE: graphs.place, LEAP: leap_graph(graphs.decoder)}
+        models |= {KEEP: graphs.keep, PLACE: graphs.place, LEAP: multi_step_graph(graphs.decoder)}
         for name, model in models.items():
             (folder / name).write_bytes(model.SerializeToString(deterministic=True))
         (folder / WEIGHTS).write_bytes(graphs.weights)

@@ -1,4 +1,4 @@
-"""The evidence of an export: torch against ONNX Runtime, int8 against fp32, alone against in a crowd.
+"""The checks of an export: torch against ONNX Runtime, int8 against fp32, alone against in a crowd.
 
 Each check returns what it found, for `bundle.json`, and raises `VerificationError` below its bar. What is written to
 disk, and what happens to it then, is left to `dragoman.export.exporter` and `dragoman.export.publish`.
@@ -22,7 +22,7 @@ BEAM = 4
 
 
 class VerificationError(Exception):
-    """The graphs are not what they should be; the message says by how much."""
+    """The graphs or the bundle miss a bar; the message says by how much."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class ParallelText:
 
 @dataclass(frozen=True)
 class GraphTranslator:
-    """Texts through graphs: token ids in, token ids out, with the limits that the service has by default."""
+    """Translates with the exported graphs, with the limits that the service has by default."""
 
     decoder: GraphDecoder
     tokenizer: Tokenizer
@@ -55,7 +55,7 @@ class GraphTranslator:
 
 
 def verify_parity(network: Transformer, translator: GraphTranslator, sources: Sources) -> dict[str, Any]:
-    """Token for token, greedy and beam: the fp32 graphs are the network in torch, or differ where torch itself ties."""
+    """The fp32 graphs and torch choose the same tokens, greedy and beam; only a tie in torch may differ."""
     ties = [gap for size in (1, BEAM) for gap in _ties(network, translator, sources, size)]
     return {
         "sentences": len(sources),
@@ -67,11 +67,11 @@ def verify_parity(network: Transformer, translator: GraphTranslator, sources: So
 
 
 def _ties(network: Transformer, translator: GraphTranslator, sources: Sources, beam_size: int) -> list[float]:
-    """The gaps of the sentences that came out differently; raises where one is more than a tie."""
+    """The gaps of the sentences that came out differently; raises where a gap is more than a tie."""
     theirs, gaps = _torch_best(network, sources, translator.limits(sources), beam_size), []
     for source, (mine, closest), other in zip(sources, _best(translator, sources, beam_size), theirs, strict=True):
         if mine.ids != other.ids or mine.finished != other.finished:
-            # Greedy: what torch thinks of the first two tokens that differ. A beam's order may turn on any candidate.
+            # Greedy: the gap that torch sees at the first token that differs. In a beam any candidate may decide.
             gap = _first_gap(network, source, mine.ids, other.ids) if beam_size == 1 else closest
             if gap > TIE:
                 raise VerificationError(
@@ -83,7 +83,7 @@ def _ties(network: Transformer, translator: GraphTranslator, sources: Sources, b
 
 
 def _best(translator: GraphTranslator, sources: Sources, beam_size: int) -> list[tuple[Hypothesis, float]]:
-    """The best hypotheses, and how close their choices came."""
+    """The best hypotheses, each with its smallest gap."""
     if beam_size == 1:
         return [(trace.hypothesis(), trace.smallest_gap) for trace in translator.greedy(sources)]
     found = (
@@ -105,7 +105,7 @@ def _torch_best(network: Transformer, sources: Sources, limits: list[int], beam_
 
 @torch.inference_mode()
 def _first_gap(network: Transformer, source: Sequence[int], ours: list[int], theirs: list[int]) -> float:
-    """How far apart torch sees the two first tokens that differ."""
+    """The gap that torch sees between its two best tokens, where the two translations first differ."""
     ours, theirs = [*ours, -1], [*theirs, -1]
     at = next(i for i, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b)
     memory = network.encode(torch.tensor([list(source)]), None)
@@ -120,7 +120,7 @@ def verify_quality(
     tests: Sequence[tuple[ParallelText, Sources]],
     max_loss: float,
 ) -> list[dict[str, Any]]:
-    """BLEU and chrF of both on the same test sets, by source length; the candidate may lose little."""
+    """BLEU and chrF of both on the same test sets, by source length; the candidate may lose `max_loss` of each."""
     found = []
     for test, sources in tests:
         of_reference, of_candidate = reference.texts(sources), candidate.texts(sources)
@@ -137,9 +137,9 @@ def verify_quality(
 
 
 def verify_invariance(translator: GraphTranslator, sources: Sources, promised: bool) -> dict[str, Any]:
-    """Tokens and scores, bit for bit, alone (by steps and by leaps) and in crowds of mixed lengths."""
+    """Tokens and scores are equal bit for bit: alone by single steps, alone by multi-steps, and in mixed crowds."""
     together: list[Trace] = []
-    for start in range(0, len(sources), CROWD):  # in the order they come, so that lengths mix
+    for start in range(0, len(sources), CROWD):  # in the given order, so that lengths mix
         batch = sources[start : start + CROWD]
         together += translator.decoder.greedy(batch, translator.limits(batch), k=1)
     rows = different = 0
@@ -169,16 +169,16 @@ class GoldenTrace:
 def choose_golden(
     translator: GraphTranslator, sentences: Sequence[tuple[str, list[int]]], count: int, gap: float
 ) -> list[GoldenTrace]:
-    """Sentences that every machine must translate alike: their choices are never close."""
+    """Sentences that every machine must translate alike, because no choice in them is close."""
     traces = translator.greedy([source for _, source in sentences], k=2)
     sure = [
         GoldenTrace(text, source, trace)
         for (text, source), trace in zip(sentences, traces, strict=True)
         if trace.finished and trace.smallest_gap > gap and not _may_be_stopped(trace)
     ]
-    return sure[:: max(1, len(sure) // count)][:count]  # from the whole file: its kinds of sentence lie together
+    return sure[:: max(1, len(sure) // count)][:count]  # from the whole file, where similar sentences stand together
 
 
 def _may_be_stopped(trace: Trace) -> bool:
-    """Whether a server's repetition guard, which decides along the way, could have ended it earlier."""
+    """Whether the repetition guard of a server could have ended it earlier."""
     return repetition.longest_cycle(trace.ids) >= repetition.MIN_TOKENS

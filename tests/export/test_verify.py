@@ -86,7 +86,7 @@ def test_quality_fails_when_more_than_half_a_point_is_lost(tiny_bundle: Bundle, 
 
 
 class Moody(GraphDecoder):
-    """Answers differently in company, or by leaps."""
+    """Answers differently in company, or by multi-steps."""
 
     def __init__(self, decoder: GraphDecoder, mood: str) -> None:
         self._decoder_of, self._mood = decoder, mood
@@ -99,12 +99,12 @@ class Moody(GraphDecoder):
 
     def alone(self, source: Sequence[int], limit: int) -> Trace:
         trace = self._decoder_of.alone(source, limit)
-        if source == SOURCES[0] and self._mood == "by leaps":
+        if source == SOURCES[0] and self._mood == "by multi-steps":
             trace.log_probs[0] += 1e-6
         return trace
 
 
-@pytest.mark.parametrize("mood", ["in company", "by leaps"])
+@pytest.mark.parametrize("mood", ["in company", "by multi-steps"])
 def test_invariance_fails_for_one_bit(tiny_bundle: Bundle, tiny_saved: SavedModel, mood: str) -> None:
     """The first promise of the project is bitwise; almost is not enough."""
     translator = translator_of(tiny_bundle, tiny_saved)
