@@ -40,7 +40,7 @@ def suite(
     only: Only = [],  # noqa: B006
     sources: Sources = None,
     model: Annotated[Path | None, typer.Option(help="saved model, .safetensors")] = None,
-    bundle: Annotated[Path | None, typer.Option(help="its bundle")] = None,
+    bundle: Annotated[Path | None, typer.Option(help="bundle of the same weights")] = None,
     runs: Runs = None,
     out: Annotated[Path, typer.Option(show_default=False, help="folder of the reports")] = REPORTS,
 ) -> None:

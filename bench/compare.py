@@ -196,12 +196,12 @@ def show(found: Sequence[Comparison], base: str) -> None:
 def command(
     base: Annotated[str, typer.Argument(help="revision to compare with")],
     workloads: Workloads = [],  # noqa: B006
-    runs: Annotated[int, typer.Option(help="of each tree")] = 8,
-    limit: Annotated[int, typer.Option(help="sentences")] = 400,
+    runs: Annotated[int, typer.Option(help="runs of each tree")] = 8,
+    limit: Annotated[int, typer.Option(help="number of sentences")] = 400,
     sources: Sources = None,
-    bundle: Annotated[Path, typer.Option(show_default=False, help="that both trees run")] = Profile.bundle,
+    bundle: Annotated[Path, typer.Option(show_default=False, help="the bundle that both trees run")] = Profile.bundle,
     model: Annotated[
-        Path, typer.Option(show_default=False, help="that both trees export, with --export")
+        Path, typer.Option(show_default=False, help="the saved model that both trees export, with --export")
     ] = Profile.model,
     export: Annotated[
         bool, typer.Option("--export", help="compare the exporters too: each tree makes its bundle")

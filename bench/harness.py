@@ -30,12 +30,12 @@ Work = Callable[[], object]
 Meter = Callable[[Work], float]
 Cell = str | int | float | None
 
-# The words of every benchmark's command line.
+# Options that all benchmarks have.
 ProfileName = Literal["quick", "full"]
 Sources = Annotated[Path | None, typer.Option(help="sentences, one a line (default: the repository's own)")]
 Model = Annotated[Path, typer.Option(show_default=False, help="saved model, .safetensors")]
-BundleFolder = Annotated[Path, typer.Option(show_default=False, help="its bundle")]
-Runs = Annotated[int | None, typer.Option(help="of every measurement")]
+BundleFolder = Annotated[Path, typer.Option(show_default=False, help="bundle of the same weights")]
+Runs = Annotated[int | None, typer.Option(help="runs of every measurement")]
 Out = Annotated[Path, typer.Option(show_default=False, help="folder for the JSON")]
 
 

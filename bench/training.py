@@ -213,8 +213,8 @@ app = command_line()
 def main(
     source: Annotated[Path, typer.Argument(help="training text, a sentence a line")],
     target: Annotated[Path, typer.Argument(help="its translation, line by line")],
-    tokens: Annotated[int, typer.Option(help="of a round, for each loop")] = 20_000,
-    rounds: int = 4,
+    tokens: Annotated[int, typer.Option(help="tokens of a round, for each loop")] = 20_000,
+    rounds: Annotated[int, typer.Option(help="rounds of each loop")] = 4,
     tokenizer: Annotated[
         Path | None, typer.Option(help="SentencePiece model (without it, one is trained first)")
     ] = None,

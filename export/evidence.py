@@ -4,7 +4,7 @@ Scores come from the graphs and need no bundle yet; behaviour comes from the fin
 graphs with each other and with torch are in `export.verify`.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ Announce = Callable[[str], None]
 
 @dataclass(frozen=True)
 class ScoredText:
-    """A named test set, with the translations of other systems by their label."""
+    """A named test set, with the translations of other systems by their names."""
 
     name: str
     source: Path
@@ -39,35 +39,41 @@ class ScoredText:
     beside: tuple[tuple[str, Path], ...] = ()
 
 
-def score_texts(exported: GraphTranslator, reader: SentenceReader, texts: Iterable[ScoredText]) -> list[dict[str, Any]]:
-    """BLEU and chrF of the bundle's greedy translations, whole and by source length, and those of other systems."""
-    return [_scored(exported, reader, text) for text in texts]
+@dataclass(frozen=True)
+class ScoredSentences:
+    """The sentences of a test set that fit the model, line by line."""
 
+    name: str
+    ids: list[list[int]]
+    sources: list[str]
+    references: list[str]
+    beside: Mapping[str, list[str]]  # by system
 
-def _scored(exported: GraphTranslator, reader: SentenceReader, text: ScoredText) -> dict[str, Any]:
-    labels, files = [label for label, _ in text.beside], [path for _, path in text.beside]
-    ids, columns = reader.read_columns(text.source, text.reference, *files)
-    if not ids:
-        raise ExportError(f"{text.source} has no usable sentence to score")
-    sources, references, *others = columns
-    return {
-        "test_set": text.name,
-        **_scores(sources, exported.texts(ids), references),
-        "beside": {label: _scores(sources, answers, references) for label, answers in zip(labels, others, strict=True)},
-    }
+    @classmethod
+    def read(cls, text: ScoredText, reader: SentenceReader) -> "ScoredSentences":
+        files = [path for _, path in text.beside]
+        ids, (sources, references, *others) = reader.read_columns(text.source, text.reference, *files)
+        if not ids:
+            raise ExportError(f"{text.source} has no usable sentence to score")
+        systems = [system for system, _ in text.beside]
+        return cls(text.name, ids, sources, references, dict(zip(systems, others, strict=True)))
 
+    def measure(self, exported: GraphTranslator) -> dict[str, Any]:
+        """BLEU and chrF of the bundle's greedy translations, in all and by source length, and of other systems."""
+        beside = {system: self._scores(answers) for system, answers in self.beside.items()}
+        return {"test_set": self.name, **self._scores(exported.texts(self.ids)), "beside": beside}
 
-def _scores(sources: Sequence[str], answers: Sequence[str], references: Sequence[str]) -> dict[str, Any]:
-    return {"all": score(answers, references), "by_length": score_by_length(sources, answers, references)}
+    def _scores(self, answers: list[str]) -> dict[str, Any]:
+        by_length = score_by_length(self.sources, answers, self.references)
+        return {"all": score(answers, self.references), "by_length": by_length}
 
 
 @dataclass(frozen=True)
 class Behaviour:
-    """The cases of a set that are of the bundle's pair, and the lists that they may overlap with."""
+    """The cases of a behavioural set that belong to the bundle's pair."""
 
-    files: tuple[Path, ...]
     cases: list[Case]
-    lists: tuple[Path, ...]
+    record: Mapping[str, Any]  # which set it is, and how many short cases stand in lists
 
     @classmethod
     def read(cls, files: tuple[Path, ...], pair: Pair, lists: tuple[Path, ...]) -> "Behaviour":
@@ -76,27 +82,26 @@ class Behaviour:
         if not cases:
             names = ", ".join(map(str, files))
             raise ExportError(f"{names} has no case from {pair.source} to {pair.target}: give a set of this pair")
-        return cls(files, cases, lists)
+        return cls(cases, set_record(files) | ({"overlap": _overlap(cases, lists)} if lists else {}))
 
     def measure(self, bundle: Bundle, announce: Announce) -> dict[str, Any]:
         """What the bundle answers, judged. Failed cases are announced, because the manifest has only their ids."""
-        pair = bundle.pairs[0]
-        answers = served_answers(bundle.path, pair.source, pair.target, [case.source for case in self.cases])
+        answers = served_answers(bundle, [case.source for case in self.cases])
         for case, answer in zip(self.cases, answers, strict=True):
             if not case.passed(answer):
                 announce(f"failed {case.id}: {case.source} -> {answer}")
-        found = {**set_record(self.files), **summarize(self.cases, answers)}
+        found = {**self.record, **summarize(self.cases, answers)}
         announce(f"{found['passed']} of {found['cases']} behavioural cases passed")
-        return found | ({"overlap": self._overlap()} if self.lists else {})
+        return found
 
-    def _overlap(self) -> dict[str, Any]:
-        rows = (row for path in self.lists for row in read_rows(path))
-        listed = listed_cases(self.cases, rows)
-        return {
-            "lists": [path.name for path in self.lists],
-            "short_cases": sum(map(is_short, self.cases)),
-            "listed": len(listed),
-        }
+
+def _overlap(cases: Sequence[Case], lists: Sequence[Path]) -> dict[str, Any]:
+    listed = listed_cases(cases, (row for path in lists for row in read_rows(path)))
+    return {
+        "lists": [path.name for path in lists],
+        "short_cases": sum(map(is_short, cases)),
+        "listed": len(listed),
+    }
 
 
 def earlier_behaviour(out: Path) -> object:

@@ -14,7 +14,7 @@ from rich.console import Console
 
 from dragoman.export import ExportError
 from dragoman.export.bundle import TOKENIZER, assemble_bundle
-from dragoman.export.evidence import Behaviour, check_not_worse, score_texts
+from dragoman.export.evidence import Behaviour, ScoredSentences, check_not_worse
 from dragoman.export.graphs import Graphs, build_graphs
 from dragoman.export.multi_step import multi_step_graph
 from dragoman.export.network import network_arrays
@@ -86,13 +86,14 @@ class Exporter:
 
     def write(self, staging: Staging) -> Bundle:
         tests = [self.reader.read_test(source, reference) for source, reference in self.options.tests]
-        behaviour, about = self._behaviour(), self._about()  # read before anything is computed
+        scored = [ScoredSentences.read(text, self.reader) for text in self.options.scored_texts]
+        behaviour, about = self._behaviour(), self._about()
         with tempfile.TemporaryDirectory() as scratch:
             reference = self._write_graphs(FloatOperators(self.network, "float32"), Path(scratch))[0]
             choice = OperatorChoice(self.options, self.saved, self.network, self.reader, self._announce)
             exported, graphs = self._write_graphs(choice.operators(reference), staging.folder)
             self._write_golden(exported, staging.folder)  # before the checks that take minutes: there may be none
-            evidence = self._evidence(reference, exported, tests)
+            evidence = self._evidence(reference, exported, tests, scored)
         (staging.folder / TOKENIZER).write_bytes(self.saved.tokenizer.model)
         bundle = staging.seal(
             assemble_bundle(staging.folder, self.options, self.saved, self.network, self.pair, self.limits, graphs),
@@ -148,7 +149,9 @@ class Exporter:
             log_probs=tuple(hypothesis.log_probs),
         )
 
-    def _evidence(self, reference: GraphTranslator, exported: GraphTranslator, tests: list[Test]) -> dict[str, Any]:
+    def _evidence(
+        self, reference: GraphTranslator, exported: GraphTranslator, tests: list[Test], scored: list[ScoredSentences]
+    ) -> dict[str, Any]:
         sources = [ids for _, of_test in tests for ids in of_test]
         self._announce("torch against ONNX Runtime")
         parity = self._parity(reference, sources)
@@ -158,9 +161,9 @@ class Exporter:
         promised = self.options.precision == "int8"
         invariance = verify_invariance(exported, sources[: self.options.invariance_sentences], promised)
         evidence = {"parity": parity, "quality": quality, "invariance": invariance}
-        if self.options.scores:
+        if scored:
             self._announce("scores")
-            evidence["scores"] = score_texts(exported, self.reader, self.options.scored_texts)
+            evidence["scores"] = [sentences.measure(exported) for sentences in scored]
         return evidence
 
     def _parity(self, reference: GraphTranslator, sources: list[list[int]]) -> dict[str, Any]:
@@ -170,4 +173,4 @@ class Exporter:
         return verify_parity(self.saved.network, reference, sources[:: len(sources) // count][:count])
 
     def _announce(self, step: str) -> None:
-        self.console.print(f"  {step}", style="dim", markup=False)
+        self.console.print(f"  {step}", style="dim", markup=False, highlight=False, soft_wrap=True)

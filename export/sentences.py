@@ -63,9 +63,10 @@ def read_rows(path: Path) -> Iterator[tuple[str, str]]:
     try:
         for number, line in enumerate(lines(path), 1):
             row = line.rstrip("\r").split("\t")
-            if len(row) < 2:
+            if len(row) > 1:
+                yield row[0], row[1]
+            elif line.strip():
                 raise ExportError(f"{path}, line {number}: one column, where a text and its translation are needed")
-            yield row[0], row[1]
     except CorpusError as error:
         raise ExportError(str(error)) from error
 

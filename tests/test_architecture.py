@@ -144,6 +144,14 @@ def test_no_file_is_named_for_nothing() -> None:
             assert not vague & set(path.relative_to(ROOT).with_suffix("").parts), path
 
 
+def test_no_file_of_export_is_named_like_one_of_service() -> None:
+    """A name that is said or searched for means one file."""
+    exported, served = (
+        {path.name for path in python_files(folder)} - {"__init__.py"} for folder in ("export", "service")
+    )
+    assert not exported & served
+
+
 def test_functions_are_short() -> None:
     """None over 60 lines, nine of ten under 25."""
     lengths = []

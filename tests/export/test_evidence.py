@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import sacrebleu
+from rich.console import Console
 from typer.testing import CliRunner
 
 from dragoman.export import ExportError
@@ -23,7 +24,7 @@ TEXTS = ["O sol nasce cedo.", "Ela lê {name} em casa.", "BOM DIA"]
 
 @pytest.fixture(scope="module")
 def answers(tiny_bundle: Bundle) -> list[str]:
-    return served_answers(tiny_bundle.path, "pt", "en", TEXTS)
+    return served_answers(tiny_bundle, TEXTS)
 
 
 def write_set(
@@ -46,11 +47,22 @@ def write_set(
     return path
 
 
+class Listener(Console):
+    """Hears the announced steps."""
+
+    def __init__(self, steps: list[str]) -> None:
+        super().__init__(quiet=True)
+        self._steps = steps
+
+    def print(self, *objects: object, **options: object) -> None:
+        self._steps += map(str, objects)
+
+
 def test_answers_come_by_the_path_that_a_user_has(tiny_bundle: Bundle, answers: list[str]) -> None:
     """Placeholders and capitals are the work of the service; the graphs alone know neither."""
     assert len(answers) == 3
     assert "{name}" in answers[1]
-    assert served_answers(tiny_bundle.path, "pt", "en", TEXTS[::-1]) == answers[::-1]
+    assert served_answers(tiny_bundle, TEXTS[::-1]) == answers[::-1]
 
 
 def test_the_server_settings_of_a_machine_do_not_change_the_evidence(
@@ -58,7 +70,7 @@ def test_the_server_settings_of_a_machine_do_not_change_the_evidence(
 ) -> None:
     """An export on a server's machine is the same export."""
     monkeypatch.setenv("DRAGOMAN_MAX_TEXTS", "1")
-    assert served_answers(tiny_bundle.path, "pt", "en", TEXTS) == answers
+    assert served_answers(tiny_bundle, TEXTS) == answers
 
 
 def test_behaviour_becomes_evidence_of_the_bundle(
@@ -67,7 +79,7 @@ def test_behaviour_becomes_evidence_of_the_bundle(
     """Counts by class in the manifest, a table in the card, one line for `dragoman models`."""
     cases = write_set(tmp_path / "set.jsonl", [answers[0], "never said", answers[2]])
     words = tmp_path / "words.tsv"
-    words.write_text(f"bom dia\t{answers[2]}\ncasa\thouse\n", "utf-8")
+    words.write_text(f"\nbom dia\t{answers[2]}\ncasa\thouse\n", "utf-8")
     bundle = export_tiny(
         tiny_saved, tmp_path / "out", "int8", few_sentences, behaviour=(cases,), behaviour_overlap=(words,)
     )
@@ -103,6 +115,20 @@ def test_a_bundle_is_not_replaced_by_one_that_behaves_worse(
         tiny_saved, out, "int8", few_sentences, behaviour=(worse,), version="3", replace=True, accept_worse=True
     )
     assert read_bundle(out).evidence["behaviour"]["passed"] == 2
+
+
+@pytest.mark.parametrize("missing", ["behaviour", "behaviour_overlap", "scores", "about"])
+def test_a_file_that_is_missing_is_missed_before_anything_is_computed(
+    tiny_saved: SavedModel, few_sentences: Path, answers: list[str], tmp_path: Path, missing: str
+) -> None:
+    """Minutes of checks must not end in a misspelt name."""
+    absent = tmp_path / "absent"
+    given: dict[str, object] = {"behaviour": (write_set(tmp_path / "set.jsonl", answers),)}
+    given[missing] = {"about": absent, "scores": (("news", absent, absent),)}.get(missing, (absent,))
+    steps: list[str] = []
+    with pytest.raises(ExportError, match=r"cannot read .*absent"):
+        export_tiny(tiny_saved, tmp_path / "out", "int8", few_sentences, console=Listener(steps), **given)
+    assert steps == []
 
 
 def test_a_set_without_a_case_of_the_pair_is_refused(
