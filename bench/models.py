@@ -20,7 +20,7 @@ from dragoman.export.multi_step import multi_step_graph
 from dragoman.export.network import network_arrays
 from dragoman.export.operators import Int8Operators
 from dragoman.export.quantize import quantize
-from dragoman.export.sentences import read_sentences
+from dragoman.export.sentence_files import read_sentences
 from dragoman.model.config import TransformerConfig
 from dragoman.model.evaluate import default_limit, greedy
 from dragoman.model.saved import SavedModel, load_model

@@ -24,19 +24,25 @@ SEVERAL_WORDS = {"--verify": 2, "--score": 3, "--beside": 3, "--behaviour-overla
 
 Checkpoint = Annotated[Path, typer.Argument(help="a saved model, .safetensors")]
 Out = Annotated[Path, typer.Argument(help="the bundle's directory")]
+PrecisionName = Annotated[Precision, typer.Option(help="int8 for CPUs, fp16 for GPUs, fp32 for either")]
 Calibration = Annotated[
-    Path | None, typer.Option(help="source sentences, such as those trained on, that int8 scales are chosen by")
+    Path | None,
+    typer.Option(metavar="FILE", help="source sentences, such as those trained on; int8 scales are chosen by them"),
 ]
-Golden = Annotated[Path | None, typer.Option(help="source sentences that servers replay when they load the bundle")]
+Golden = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="source sentences that servers replay when they load the bundle")
+]
 Verify = Annotated[
     list[Path],
     typer.Option(metavar="SRC REF", help=f"a test set, repeatable; {MIN_PARITY_SENTENCES} sentences or more in all"),
 ]
 TargetText = Annotated[
-    list[Path], typer.Option(help="text that an int8 model learned to write, repeatable: no other token comes out")
+    list[Path],
+    typer.Option(metavar="FILE", help="text that an int8 model learned to write, repeatable; no other token comes out"),
 ]
 Sources = Annotated[
-    Path | None, typer.Option(help="text for the model card: where the training text comes from, and its licences")
+    Path | None,
+    typer.Option(metavar="FILE", help="for the model card: where the training text comes from, and its licences"),
 ]
 PairName = Annotated[str | None, typer.Option(help="the pair to export, from a model of several")]
 Name = Annotated[str | None, typer.Option(help="by default the pair, such as pt-en")]
@@ -58,13 +64,13 @@ BehaviourSet = Annotated[
 ]
 BehaviourOverlap = Annotated[
     list[Path],
-    typer.Option(metavar="FILE …", help="lists of texts and translations, .tsv: count the short cases that they hold"),
+    typer.Option(metavar="FILE …", help="lists of texts and translations, .tsv, in which short cases are counted"),
 ]
 AcceptWorse = Annotated[
     bool,
     typer.Option(
         "--accept-worse",
-        help="replace a bundle even by one that fails more cases of a class, or whose cases are not known",
+        help="replace a bundle even if the new one passes fewer cases of a class, or has no --behaviour",
     ),
 ]
 Score = Annotated[
@@ -74,11 +80,12 @@ Score = Annotated[
 Beside = Annotated[
     list[str],
     typer.Option(
-        metavar="NAME SYSTEM HYP", help="translations of a --score set by another system, to show its scores beside"
+        metavar="NAME SYSTEM HYP", help="another system's translations of a --score set; its scores are shown beside"
     ),
 ]
 About = Annotated[
-    Path | None, typer.Option(help="Markdown for the top of the model card: which text the model suits, which not")
+    Path | None,
+    typer.Option(metavar="FILE", help="Markdown for the top of the model card: which text the model suits, which not"),
 ]
 Replace = Annotated[bool, typer.Option("--replace", help="put the new bundle in the place of an old one")]
 
@@ -88,7 +95,7 @@ def command(
     context: typer.Context,
     checkpoint: Checkpoint,
     out: Out,
-    precision: Precision = "int8",
+    precision: PrecisionName = "int8",
     calibration: Calibration = None,
     golden: Golden = None,
     verify: Verify = [],  # noqa: B006

@@ -8,7 +8,7 @@ from typing import Any
 from dragoman.export.graphs import Graphs
 from dragoman.export.network import Network
 from dragoman.export.options import ExportOptions
-from dragoman.export.sentences import read_lines
+from dragoman.export.sentence_files import read_lines
 from dragoman.model.saved import SavedModel
 from dragoman.model.tokenizer import BOS_ID, EOS_ID, NUM_PLACEHOLDERS, PAD_ID, UNK_ID, Tokenizer
 from dragoman.service.bundles.manifest import (

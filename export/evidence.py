@@ -20,7 +20,7 @@ from dragoman.export.behaviour import (
     set_record,
     summarize,
 )
-from dragoman.export.sentences import SentenceReader, read_rows
+from dragoman.export.sentence_files import SentenceReader, read_rows
 from dragoman.export.served_answers import served_answers
 from dragoman.export.verify import GraphTranslator, VerificationError
 from dragoman.model.evaluate import score, score_by_length

@@ -23,7 +23,7 @@ from dragoman.export.options import ExportOptions, check_options
 from dragoman.export.plain_search import GraphDecoder
 from dragoman.export.precision import OperatorChoice
 from dragoman.export.publish import Staging, publishing
-from dragoman.export.sentences import SentenceReader, read_lines
+from dragoman.export.sentence_files import SentenceReader, read_lines
 from dragoman.export.verify import (
     GoldenTrace,
     GraphTranslator,

@@ -9,7 +9,7 @@ from dragoman.export.network import Network
 from dragoman.export.operators import FloatOperators, Int8Operators, Ints, Operators, Quantization
 from dragoman.export.options import ExportOptions
 from dragoman.export.quantize import quantize
-from dragoman.export.sentences import SentenceReader, read_sentences
+from dragoman.export.sentence_files import SentenceReader, read_sentences
 from dragoman.export.verify import GraphTranslator
 from dragoman.export.vocabulary import output_ids
 from dragoman.model.saved import SavedModel

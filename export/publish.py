@@ -1,6 +1,6 @@
 """Give a finished bundle its name: the last step of every export and import, whatever the model comes from.
 
-    with publishing(out, replace=True) as staging:
+    with publishing(out, replace_old=True) as staging:
         ...                             # write graphs, weights, golden sentences and tokenizer to staging.folder
         staging.seal(bundle, evidence)  # adds the model card and bundle.json
 

@@ -128,6 +128,13 @@ def test_commands_have_one_parser_library() -> None:
             assert not touches(imports(path), "argparse"), f"{path.relative_to(ROOT)} reads its words with argparse"
 
 
+def test_behavioural_cases_are_judged_without_torch() -> None:
+    """Another program, such as a check of a running server, can judge the same cases."""
+    code = "import sys, dragoman.export.behaviour; print('torch' in sys.modules or 'onnxruntime' in sys.modules)"
+    result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "False"
+
+
 def test_folders_are_imported_by_their_installed_names() -> None:
     """From the repository's root `import service` works too: a second copy of every module, with state of its own."""
     for folder in (*PACKAGES, "tests", "bench", "deploy", "docs"):

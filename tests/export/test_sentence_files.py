@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from dragoman.export import ExportError
-from dragoman.export.sentences import read_sentences
+from dragoman.export.sentence_files import read_sentences
 from dragoman.model.corpus import read_pairs
 
 
