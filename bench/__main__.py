@@ -4,22 +4,27 @@ Every benchmark runs in a process of its own, so that none inherits another's th
 is drawn. A benchmark that fails is told at the end, and the others run all the same.
 """
 
-import argparse
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
+import typer
 from rich.console import Console
 from rich.table import Table
 
-from bench.harness import REPORTS, load
+from bench.harness import REPORTS, ProfileName, Runs, Sources, command_line, load, one_of
 from bench.report import write_page
+from dragoman.export.option_values import repeat_options
 
 # In this order; `training` needs files and runs by itself.
 SUITE = ("offline", "latency", "served", "beside", "overhead", "limit", "anatomy", "growth", "memory")
+
+app = command_line()
+Only = Annotated[list[str], typer.Option(metavar="NAME …", callback=one_of(SUITE), help=f"some of: {', '.join(SUITE)}")]
 
 
 @dataclass(frozen=True)
@@ -29,39 +34,36 @@ class Outcome:
     seconds: float
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    given = _parse(arguments)
+@app.command(help="Measure, and draw the page.")
+def suite(
+    profile: Annotated[ProfileName, typer.Argument()] = "quick",
+    only: Only = [],  # noqa: B006
+    sources: Sources = None,
+    model: Annotated[Path | None, typer.Option(help="saved model, .safetensors")] = None,
+    bundle: Annotated[Path | None, typer.Option(help="bundle of the same weights")] = None,
+    runs: Runs = None,
+    out: Annotated[Path, typer.Option(show_default=False, help="folder of the reports")] = REPORTS,
+) -> None:
+    given = {"--sources": sources, "--model": model, "--bundle": bundle, "--runs": runs, "--out": out}
+    options = [word for name, value in given.items() if value is not None for word in (name, str(value))]
+    raise typer.Exit(measure(only or SUITE, [profile, *options], out))
+
+
+def measure(names: Sequence[str], arguments: Sequence[str], folder: Path) -> int:
+    """Run the benchmarks with these arguments, whose first word is the profile; 1 when one of them failed."""
     console = Console()
-    options = [word for name in ("sources", "model", "bundle", "runs", "out") for word in _option(name, given)]
     began, outcomes = time.perf_counter(), []
-    for number, name in enumerate(given.only or SUITE, 1):
-        console.rule(f"{number} of {len(given.only or SUITE)}: {name}, {given.profile}")
-        outcomes.append(_run(name, [given.profile, *options]))
+    for number, name in enumerate(names, 1):
+        console.rule(f"{number} of {len(names)}: {name}, {arguments[0]}")
+        outcomes.append(_run(name, arguments))
     console.rule(f"{time.perf_counter() - began:.0f} s in all")
     if any(outcome.good for outcome in outcomes):
-        console.print(_summary(outcomes, given.out))
-        console.print(f"The page: {write_page(given.out)}")
+        console.print(_summary(outcomes, folder))
+        console.print(f"The page: {write_page(folder)}")
     for outcome in outcomes:
         if not outcome.good:
             console.print(f"{outcome.name} failed; `python -m bench.{outcome.name}` says why.", style="red")
     return 0 if all(outcome.good for outcome in outcomes) else 1
-
-
-def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m bench", description="Measure, and draw the page.")
-    parser.add_argument("profile", nargs="?", choices=["quick", "full"], default="quick")
-    parser.add_argument("--only", nargs="+", choices=SUITE, metavar="NAME", help=f"some of: {', '.join(SUITE)}")
-    parser.add_argument("--sources", type=Path, help="sentences, one a line (default: the repository's own)")
-    parser.add_argument("--model", type=Path, help="saved model, .safetensors")
-    parser.add_argument("--bundle", type=Path, help="its bundle")
-    parser.add_argument("--runs", type=int, help="of every measurement")
-    parser.add_argument("--out", type=Path, default=REPORTS, help="folder of the reports")
-    return parser.parse_args(arguments)
-
-
-def _option(name: str, given: argparse.Namespace) -> list[str]:
-    value = getattr(given, name)
-    return [] if value is None else [f"--{name}", str(value)]
 
 
 def _run(name: str, arguments: Sequence[str]) -> Outcome:
@@ -83,5 +85,9 @@ def _summary(outcomes: Sequence[Outcome], folder: Path) -> Table:
     return table
 
 
+def main(arguments: Sequence[str] | None = None) -> None:
+    app(repeat_options(arguments, {"--only": None}), prog_name="python -m bench")
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

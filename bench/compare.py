@@ -7,7 +7,6 @@ both) stays up; they work in turn on one core, by CPU time of one thread. Both d
 bundle, or with `--export` with one that each tree's own exporter made of the same weights.
 """
 
-import argparse
 import json
 import os
 import random
@@ -19,14 +18,16 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import typer
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from bench.harness import ROOT, Profile, pinned
+from bench.harness import ROOT, Profile, Sources, command_line, one_of, pinned
 from bench.texts import sentences
+from dragoman.export.option_values import repeat_options
 from dragoman.service.bundles.manifest import Bundle, read_bundle
 from dragoman.service.translation.tokenizer import load_tokenizer
 
@@ -34,6 +35,26 @@ WORKER = Path(__file__).with_name("compare_worker.py")
 WORKLOADS = ("greedy", "beam", "single")
 SAMPLES = 10_000  # of the bootstrap
 Interval = tuple[float, float, float]  # middle, low, high
+
+
+app = command_line()
+Workloads = Annotated[
+    list[str], typer.Option(metavar="NAME …", callback=one_of(WORKLOADS), help=f"some of: {', '.join(WORKLOADS)}")
+]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to compare."""
+
+    base: str
+    workloads: Sequence[str]
+    runs: int
+    limit: int
+    sources: Path | None
+    bundle: Path
+    model: Path
+    export: bool
 
 
 @dataclass(frozen=True)
@@ -133,8 +154,9 @@ def export(tree: Path, model: Path, out: Path, texts: Sequence[str]) -> Path:
     """A bundle of these weights by this tree's own exporter; its evidence, which it must have, is not looked at."""
     own = [_written(out.with_suffix(f".{side}"), sentences(None, 300, side)) for side in ("pt", "en")]
     words = ["--calibration", _written(out.with_suffix(".txt"), texts), "--golden", own[0], "--verify", *own]
-    module = "dragoman.export.bundle" if (tree / "setup.py").exists() else "export.bundle"
-    command = [sys.executable, "-P", "-m", module, str(model), str(out), *words]
+    package = "dragoman.export" if (tree / "setup.py").exists() else "export"
+    code = f"from {package}.command import main; main()"  # the console script, wherever a tree has its own parts
+    command = [sys.executable, "-P", "-c", code, str(model), str(out), *words]
     subprocess.run(command, cwd=tree, env=environment(tree), check=True, stdout=subprocess.DEVNULL)
     return out
 
@@ -144,19 +166,19 @@ def _written(path: Path, lines: Sequence[str]) -> str:
     return str(path)
 
 
-def run(given: argparse.Namespace) -> list[Comparison]:
-    texts = sentences(given.sources, given.limit)
+def run(plan: Plan) -> list[Comparison]:
+    texts = sentences(plan.sources, plan.limit)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        base = stack.enter_context(checked_out(given.base))
+        base = stack.enter_context(checked_out(plan.base))
         ids = folder / "ids.json"
-        ids.write_text(json.dumps(source_ids(read_bundle(given.bundle, check_hashes=False), texts)), "utf-8")
+        ids.write_text(json.dumps(source_ids(read_bundle(plan.bundle, check_hashes=False), texts)), "utf-8")
         workers = []
         stack.enter_context(pinned(0))
         for name, tree in (("ours", ROOT), ("base", base)):
-            bundle = export(tree, given.model, folder / name, texts) if given.export else given.bundle
+            bundle = export(tree, plan.model, folder / name, texts) if plan.export else plan.bundle
             workers.append(stack.enter_context(Worker(tree, bundle, ids)))
-        return [compare(workers[0], workers[1], workload, given.runs) for workload in given.workloads]
+        return [compare(workers[0], workers[1], workload, plan.runs) for workload in plan.workloads]
 
 
 def show(found: Sequence[Comparison], base: str) -> None:
@@ -170,21 +192,27 @@ def show(found: Sequence[Comparison], base: str) -> None:
     Console().print(table, "Above 1, this tree is faster.", sep="\n")
 
 
+@app.command(help=(__doc__ or "").split("\n")[0])
+def command(
+    base: Annotated[str, typer.Argument(help="revision to compare with")],
+    workloads: Workloads = [],  # noqa: B006
+    runs: Annotated[int, typer.Option(help="runs of each tree")] = 8,
+    limit: Annotated[int, typer.Option(help="number of sentences")] = 400,
+    sources: Sources = None,
+    bundle: Annotated[Path, typer.Option(show_default=False, help="the bundle that both trees run")] = Profile.bundle,
+    model: Annotated[
+        Path, typer.Option(show_default=False, help="the saved model that both trees export, with --export")
+    ] = Profile.model,
+    export: Annotated[
+        bool, typer.Option("--export", help="compare the exporters too: each tree makes its bundle")
+    ] = False,
+) -> None:
+    plan = Plan(base, workloads or WORKLOADS, runs, limit, sources, bundle.resolve(), model.resolve(), export)
+    show(run(plan), base)
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
-    profile = Profile()
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("base", help="revision to compare with")
-    parser.add_argument("--workloads", nargs="+", choices=WORKLOADS, default=WORKLOADS)
-    parser.add_argument("--runs", type=int, default=8, help="of each tree")
-    parser.add_argument("--limit", type=int, default=400, help="sentences")
-    parser.add_argument("--sources", type=Path, help="sentences, one a line (default: the repository's own)")
-    parser.add_argument("--bundle", type=Path, default=profile.bundle, help="that both trees run")
-    parser.add_argument("--model", type=Path, default=profile.model, help="that both trees export, with --export")
-    parser.add_argument("--export", action="store_true", help="compare the exporters too: each tree makes its bundle")
-    given = parser.parse_args(arguments)
-    for name in ("bundle", "model"):
-        setattr(given, name, getattr(given, name).resolve())
-    show(run(given), given.base)
+    app(repeat_options(arguments, {"--workloads": None}))
 
 
 if __name__ == "__main__":

@@ -5,7 +5,6 @@ A benchmark is a module with `run(profile) -> Report`. It measures works alterna
 its report is saved as JSON. Drawing reports and running many benchmarks is left to others.
 """
 
-import argparse
 import dataclasses
 import gc
 import json
@@ -16,8 +15,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
+import typer
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table as ConsoleTable
@@ -30,12 +30,20 @@ Work = Callable[[], object]
 Meter = Callable[[Work], float]
 Cell = str | int | float | None
 
+# Options that all benchmarks have.
+ProfileName = Literal["quick", "full"]
+Sources = Annotated[Path | None, typer.Option(help="sentences, one a line (default: the repository's own)")]
+Model = Annotated[Path, typer.Option(show_default=False, help="saved model, .safetensors")]
+BundleFolder = Annotated[Path, typer.Option(show_default=False, help="bundle of the same weights")]
+Runs = Annotated[int | None, typer.Option(help="runs of every measurement")]
+Out = Annotated[Path, typer.Option(show_default=False, help="folder for the JSON")]
+
 
 @dataclass(frozen=True)
 class Profile:
     """How much to measure, and on what."""
 
-    name: Literal["quick", "full"] = "quick"
+    name: ProfileName = "quick"
     sources: Path | None = None  # sentences, one a line; None: the repository's own
     model: Path = ROOT / "model" / "weights" / "pt-en-both.safetensors"
     bundle: Path = ROOT / "service" / "embedded" / "pt-en"  # of the same weights
@@ -250,16 +258,36 @@ def timed(run: Callable[[Profile], Report], profile: Profile) -> Report:
 
 def command(run: Callable[[Profile], Report], description: str | None) -> None:
     """The command line of one benchmark: measure, show, save."""
-    parser = argparse.ArgumentParser(description=(description or "").split("\n")[0])
-    default = Profile()
-    parser.add_argument("profile", nargs="?", choices=["quick", "full"], default="quick")
-    parser.add_argument("--sources", type=Path, help="sentences, one a line (default: the repository's own)")
-    parser.add_argument("--model", type=Path, default=default.model, help="saved model, .safetensors")
-    parser.add_argument("--bundle", type=Path, default=default.bundle, help="its bundle")
-    parser.add_argument("--runs", type=int, help="of every measurement")
-    parser.add_argument("--out", type=Path, default=REPORTS, help="folder for the JSON")
-    given = parser.parse_args()
-    profile = Profile(given.profile, given.sources, given.model, given.bundle, given.runs)
-    report = timed(run, profile)
-    show(report, Console())
-    save(report, given.out)
+    default, app = Profile(), command_line()
+
+    @app.command(help=(description or "").split("\n")[0])
+    def measure(
+        profile: Annotated[ProfileName, typer.Argument()] = "quick",
+        sources: Sources = None,
+        model: Model = default.model,
+        bundle: BundleFolder = default.bundle,
+        runs: Runs = None,
+        out: Out = REPORTS,
+    ) -> None:
+        report = timed(run, Profile(profile, sources, model, bundle, runs))
+        show(report, Console())
+        save(report, out)
+
+    app()
+
+
+def command_line() -> typer.Typer:
+    """A command whose errors show as plain tracebacks."""
+    return typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+
+def one_of(choices: Sequence[str]) -> Callable[[list[str]], list[str]]:
+    """The check of an option that takes some of these names."""
+
+    def check(names: list[str]) -> list[str]:
+        for name in names:
+            if name not in choices:
+                raise typer.BadParameter(f"{name!r} is not one of {', '.join(choices)}")
+        return names
+
+    return check

@@ -13,13 +13,14 @@ from pathlib import Path
 import onnx
 import torch
 
-from dragoman.export.bundle import TOKENIZER, read_sentences
+from dragoman.export.bundle import TOKENIZER
 from dragoman.export.calibrate import observe
 from dragoman.export.graphs import build_graphs
-from dragoman.export.leap import leap_graph
+from dragoman.export.multi_step import multi_step_graph
 from dragoman.export.network import network_arrays
 from dragoman.export.operators import Int8Operators
 from dragoman.export.quantize import quantize
+from dragoman.export.sentence_files import read_sentences
 from dragoman.model.config import TransformerConfig
 from dragoman.model.evaluate import default_limit, greedy
 from dragoman.model.saved import SavedModel, load_model
@@ -131,7 +132,11 @@ def _export(saved: SavedModel, limits: Limits, sources: list[list[int]], kind: s
     if not (directory / MANIFEST).exists():
         directory.mkdir(parents=True, exist_ok=True)
         graphs = build_graphs(_operators(saved, limits, sources), limits)
-        for name, model in ((ENCODER, graphs.encoder), (DECODER, graphs.decoder), (LEAP, leap_graph(graphs.decoder))):
+        for name, model in (
+            (ENCODER, graphs.encoder),
+            (DECODER, graphs.decoder),
+            (LEAP, multi_step_graph(graphs.decoder)),
+        ):
             (directory / name).write_bytes(model.SerializeToString(deterministic=True))
         (directory / WEIGHTS).write_bytes(graphs.weights)
         (directory / TOKENIZER).write_bytes(saved.tokenizer.model)

@@ -7,20 +7,36 @@ The obvious loop is what a tutorial shows: shuffled sentences in batches of a fi
 for everything, logits for every position, torch's own modules.
 """
 
-import argparse
 import math
 import random
 import statistics
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
+from typing import Annotated
 
 import torch
+import typer
 from rich.console import Console
 from torch import Tensor, nn
 
-from bench.harness import REPORTS, Cell, Profile, Ratio, Report, Table, cpu_seconds, save, show, spread, steps, timed
+from bench.harness import (
+    REPORTS,
+    Cell,
+    Out,
+    Profile,
+    Ratio,
+    Report,
+    Table,
+    command_line,
+    cpu_seconds,
+    save,
+    show,
+    spread,
+    steps,
+    timed,
+)
 from dragoman.model.batches import Batches, directions, pad
 from dragoman.model.config import TransformerConfig, preset
 from dragoman.model.corpus import CorpusSpec, Side, pairs_of
@@ -190,27 +206,32 @@ def report(rates: dict[str, list[float]], tokens: int) -> Report:
     )
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("source", type=Path, help="training text, a sentence a line")
-    parser.add_argument("target", type=Path, help="its translation, line by line")
-    parser.add_argument("--tokens", type=int, default=20_000, help="of a round, for each loop")
-    parser.add_argument("--rounds", type=int, default=4)
-    parser.add_argument("--tokenizer", type=Path, help="SentencePiece model (without it, one is trained first)")
-    parser.add_argument("--out", type=Path, default=REPORTS, help="folder for the JSON")
-    given = parser.parse_args(arguments)
+app = command_line()
+
+
+@app.command(help=(__doc__ or "").split("\n")[0])
+def main(
+    source: Annotated[Path, typer.Argument(help="training text, a sentence a line")],
+    target: Annotated[Path, typer.Argument(help="its translation, line by line")],
+    tokens: Annotated[int, typer.Option(help="tokens of a round, for each loop")] = 20_000,
+    rounds: Annotated[int, typer.Option(help="rounds of each loop")] = 4,
+    tokenizer: Annotated[
+        Path | None, typer.Option(help="SentencePiece model (without it, one is trained first)")
+    ] = None,
+    out: Out = REPORTS,
+) -> None:
     torch.set_num_threads(1)
     warnings.filterwarnings("ignore", message="enable_nested_tensor")  # a hint about inference
     keep_freed_memory()  # for both: it is the process's
-    contenders = loops(given.source, given.target, given.tokenizer)
+    contenders = loops(source, target, tokenizer)
 
     def run(profile: Profile) -> Report:
-        return report(measure(contenders, given.tokens, given.rounds, profile), given.tokens)
+        return report(measure(contenders, tokens, rounds, profile), tokens)
 
     found = timed(run, Profile("full"))
     show(found, Console())
-    save(found, given.out)
+    save(found, out)
 
 
 if __name__ == "__main__":
-    main()
+    app()

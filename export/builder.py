@@ -1,7 +1,4 @@
-"""ONNX graphs under construction, and the one file that holds the weights of all graphs of a bundle.
-
-Knows nothing of translation: which nodes make a network is left to `dragoman.export.graphs`.
-"""
+"""Build ONNX graphs node by node, with one file for the weights of all graphs of a bundle."""
 
 import hashlib
 from collections.abc import Sequence
@@ -17,7 +14,7 @@ from dragoman.service.bundles.manifest import WEIGHTS
 Array = npt.NDArray[Any]
 OPSET, IR_VERSION = 24, 11
 MICROSOFT = "com.microsoft"
-_ALIGNMENT = 64  # a cache line; the runtime maps the file and reads the tensors where they lie
+_ALIGNMENT = 64  # a cache line; the runtime maps the file and reads the tensors in place
 
 
 class WeightFile:
@@ -47,7 +44,7 @@ class WeightFile:
 
 
 class GraphBuilder:
-    """Nodes, constants, inputs and outputs in the order they are named; the same calls give the same bytes."""
+    """Nodes, constants, inputs and outputs in the order of the calls; the same calls give the same bytes."""
 
     def __init__(self, name: str, weights: WeightFile) -> None:
         self._name, self._weights = name, weights
@@ -74,7 +71,7 @@ class GraphBuilder:
         return name
 
     def constant(self, value: object, dtype: npt.DTypeLike) -> str:
-        """A small tensor in the graph itself, named by what it holds."""
+        """A small tensor in the graph itself, named by its content."""
         array = np.array(value, dtype)
         name = f"{array.dtype}:{'x'.join(map(str, array.shape))}:{','.join(map(str, array.ravel().tolist()))}"
         self._initializers.setdefault(name, numpy_helper.from_array(array, name))

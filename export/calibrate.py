@@ -1,7 +1,7 @@
-"""What flows through a trained network: the inputs of every linear layer, seen on real sentences.
+"""Record the inputs of every linear layer of a trained network on real sentences.
 
-Targets are the network's own translations, so that the decoder sees what it will see when it serves. Making them is
-left to the caller, and choosing scales from the values to `dragoman.export.quantize`.
+Targets are the network's own translations, so that the decoder sees what it will see when it serves. The caller makes
+them; `export.quantize` chooses scales from the values.
 """
 
 from collections import Counter, defaultdict
@@ -17,14 +17,14 @@ from dragoman.export.network import Floats
 from dragoman.model.tokenizer import BOS_ID
 from dragoman.model.transformer import Transformer
 
-MAX_TOKENS = 6000  # remembered of each side: enough for stable scales, small enough for memory
+MAX_TOKENS = 6000  # kept of each point: enough for stable scales, small enough for memory
 
 Samples = Mapping[str, Floats]  # by point: [tokens, width]
 
 
 @dataclass(frozen=True)
 class _Point:
-    """A linear layer of one of a stack's layers."""
+    """A linear layer in a layer of the encoder or the decoder."""
 
     side: str
     layer: int
@@ -33,7 +33,7 @@ class _Point:
     part: str
 
     def name(self, call: int) -> str:
-        """Shared layers are called once for every place they have in the stack: each place is its own point."""
+        """A shared layer is called once for every place it has in the stack, and each place is a point of its own."""
         return f"{self.side}.layers.{self.layer + call * self.num_layers}.{self.part}"
 
 

@@ -1,27 +1,29 @@
-"""MODEL_CARD.md: what a bundle is, what it learned from and what was measured, for people."""
+"""MODEL_CARD.md: what a bundle is, which text it suits, what it learned from and what was measured, for people."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from dragoman.service.bundles.manifest import Bundle
 
 
-def model_card(bundle: Bundle) -> str:
+def model_card(bundle: Bundle, about: str = "") -> str:
+    """`about` says in Markdown which text the model suits."""
     pairs = ", ".join(f"{pair.source} to {pair.target}" for pair in bundle.pairs)
     sections = [
         f"# {bundle.name}",
         f"Translates {pairs}. Version {bundle.version}, {bundle.precision}, a bundle for Dragoman "
         "written by `dragoman-export`.",
+        *(["## What it suits", about] if about else []),
         "## The network",
         _network(bundle),
         "## What it learned from",
         *_lessons(bundle.training),
         *([bundle.training["sources"].strip()] if "sources" in bundle.training else []),
         "## What was measured",
-        _evidence(bundle.evidence),
+        *_evidence(bundle.evidence),
         "## Limits",
-        "It translates sentence by sentence and knows no wider context. Like every such model it can be fluent and "
-        "wrong: names, numbers and negations deserve a second look. Sources of up to "
+        "It translates sentence by sentence, without wider context. Like every such model it can be fluent and "
+        "wrong: check names, numbers and negations. Sources of up to "
         f"{bundle.limits.max_source_tokens} tokens give up to {bundle.limits.max_new_tokens} tokens; "
         "longer text is split, never cut.",
     ]
@@ -40,7 +42,7 @@ def _network(bundle: Bundle) -> str:
 
 
 def _lessons(training: Mapping[str, Any]) -> list[str]:
-    """The corpora, once for every run that the weights went through, the first one first."""
+    """The corpora of every training run that the weights went through, in order."""
     earlier = training.get("initialized_from")
     own = _corpora(training.get("corpora", []))
     if not earlier and "then" not in training:
@@ -53,30 +55,81 @@ def _lessons(training: Mapping[str, Any]) -> list[str]:
 def _corpora(corpora: Sequence[Mapping[str, Any]]) -> str:
     if not corpora:
         return "The saved model does not say."
-    lines = ["| files | pairs | weight | machine-made side | learned into |", "|---|---|---|---|---|"]
+    rows = []
     for corpus in corpora:
-        files = ", ".join(corpus.get("files", []))
         made, into = corpus.get("machine_made") or "none", corpus.get("into") or "every target"
-        lines.append(f"| {files} | {corpus.get('pairs', '?')} | {corpus.get('weight', 1)} | {made} | {into} |")
-    return "\n".join(lines)
+        rows.append([", ".join(corpus.get("files", [])), corpus.get("pairs", "?"), corpus.get("weight", 1), made, into])
+    return _table(["files", "pairs", "weight", "machine-made side", "learned into"], rows)
 
 
-def _evidence(evidence: Mapping[str, Any]) -> str:
-    parity, invariance = evidence["parity"], evidence["invariance"]
-    lines = [
-        f"- fp32 graphs against PyTorch: {parity['sentences']} sentences, greedy and beam, {parity['different']} "
-        f"different, {parity['ties']} ties under 0.0001.",
-        f"- Alone against in a crowd of {invariance['crowd']}: {invariance['different']} of {invariance['rows']} rows "
-        "differ in any bit.",
-        "",
-        "| test set, greedy | sentences | BLEU | BLEU in fp32 | chrF | chrF in fp32 |",
-        "|---|---|---|---|---|---|",
-    ]
-    for test in evidence["quality"]:
+def _evidence(evidence: Mapping[str, Any]) -> list[str]:
+    """Only what was measured: an imported model has no PyTorch original to compare with."""
+    parts = ["\n".join(f"- {line}" for line in _checks(evidence))]
+    if "quality" in evidence:
+        parts.append(_quality(evidence["quality"]))
+    if "scores" in evidence:
+        parts += ["### By kind of text", _scores(evidence["scores"])]
+    if "behaviour" in evidence:
+        parts += ["### Behaviour", *_behaviour(evidence["behaviour"])]
+    return [part for part in parts if part]
+
+
+def _checks(evidence: Mapping[str, Any]) -> Iterator[str]:
+    if parity := evidence.get("parity"):
+        yield (
+            f"fp32 graphs against PyTorch: {parity['sentences']} sentences, greedy and beam, {parity['different']} "
+            f"different, {parity['ties']} ties under 0.0001."
+        )
+    if invariance := evidence.get("invariance"):
+        yield (
+            f"Decoded alone and in a crowd of {invariance['crowd']}: {invariance['different']} of {invariance['rows']} "
+            "rows differ in any bit."
+        )
+
+
+def _quality(tests: Sequence[Mapping[str, Any]]) -> str:
+    rows = []
+    for test in tests:
         ours, fp32 = test["exported"], test["fp32"]
-        scores = [ours["sentences"], ours["bleu"], fp32["bleu"], ours["chrf"], fp32["chrf"]]
-        lines.append(f"| {test['test_set']} | " + " | ".join(map(str, scores)) + " |")
+        rows.append([test["test_set"], ours["sentences"], ours["bleu"], fp32["bleu"], ours["chrf"], fp32["chrf"]])
         for length, of_length in test["by_length"].items():
-            cells = [of_length["sentences"], of_length["bleu"], "", of_length["chrf"], ""]
-            lines.append(f"| … {length} | " + " | ".join(map(str, cells)) + " |")
-    return "\n".join(lines)
+            rows.append([f"… {length}", of_length["sentences"], of_length["bleu"], "", of_length["chrf"], ""])
+    return _table(["test set, greedy", "sentences", "BLEU", "BLEU in fp32", "chrF", "chrF in fp32"], rows)
+
+
+def _scores(texts: Sequence[Mapping[str, Any]]) -> str:
+    """A row for every text and for every length in it; two columns for every other system."""
+    systems = list(dict.fromkeys(system for text in texts for system in text["beside"]))
+    columns = ["text, greedy", "sentences", "BLEU", "chrF"]
+    columns += [f"{measure} of {system}" for system in systems for measure in ("BLEU", "chrF")]
+    rows = []
+    for text in texts:
+        others = [text["beside"].get(system) for system in systems]
+        rows.append([text["test_set"], *_row(text["all"], [other and other["all"] for other in others])])
+        for length, ours in text["by_length"].items():
+            rows.append([f"… {length}", *_row(ours, [other and other["by_length"][length] for other in others])])
+    return _table(columns, rows)
+
+
+def _row(ours: Mapping[str, Any], others: Sequence[Mapping[str, Any] | None]) -> list[object]:
+    of_others = [other[measure] if other else "" for other in others for measure in ("bleu", "chrf")]
+    return [ours["sentences"], ours["bleu"], ours["chrf"], *of_others]
+
+
+def _behaviour(found: Mapping[str, Any]) -> list[str]:
+    told = (
+        f"Short texts with known answers, translated greedily as a server does: {found['passed']} of {found['cases']} "
+        f"right ({found['percent']} %)."
+    )
+    rows = [[kind, each["cases"], each["passed"], each["percent"]] for kind, each in found["classes"].items()]
+    overlap = found.get("overlap")
+    listed = overlap and (
+        f"Of {overlap['short_cases']} texts of one or two words, {overlap['listed']} also stand with a right answer in "
+        f"{', '.join(overlap['lists'])}."
+    )
+    return [told, _table(["class", "cases", "right", "%"], rows), *([listed] if listed else [])]
+
+
+def _table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    lines = ["| " + " | ".join(map(str, row)) + " |" for row in (columns, *rows)]
+    return "\n".join([lines[0], "|" + "---|" * len(columns), *lines[1:]])

@@ -1,7 +1,7 @@
 """The graphs of a bundle: the encoder, one decoder step for ragged rows, and the two that move rows on a device.
 
-Built node by node from a network's arrays. What a layer is stands in `export.layers`, once; which operators compute it
-is left to `dragoman.export.operators`, so that all precisions are the same network.
+Built node by node from a network's arrays. `export.layers` says what a layer is, and `export.operators` which operators
+compute it, so that all precisions are the same network.
 
 The encoder ends with the cross keys and values of every decoder layer, `[batch, source, d]`. The decoder appends to its
 caches in place (its cache outputs are bound to the memory of its cache inputs) and ends with the k best next tokens.
@@ -13,7 +13,7 @@ import numpy as np
 import onnx
 
 from dragoman.export.builder import GraphBuilder, WeightFile
-from dragoman.export.explain import explain_graph
+from dragoman.export.explain_graph import explain_graph
 from dragoman.export.layers import Layer, final_norm
 from dragoman.export.operators import Ints, Operators
 from dragoman.model.tokenizer import UNK_ID
@@ -69,7 +69,7 @@ def encoder_graph(operators: Operators, limits: Limits, weights: WeightFile) -> 
 
 
 def decoder_graph(operators: Operators, limits: Limits, weights: WeightFile) -> onnx.ModelProto:
-    """One step of ragged rows: token, position and source length of each, its caches -> its k best next tokens."""
+    """One step of ragged rows: token, position, source length and caches of each row -> its k best next tokens."""
     g, network = GraphBuilder("decoder", weights), operators.network
     g.input("tokens", np.int64, "rows", 1)
     g.input("positions", np.int32, "rows", 1)
@@ -105,14 +105,14 @@ def _best_tokens(g: GraphBuilder, logits: str, vocab_size: int, output_ids: Ints
 
 
 def _columns(g: GraphBuilder, vocab_size: int, output_ids: Ints) -> str:
-    """Where the wanted tokens' logits are; a token that cannot come out is as likely as an unknown one."""
+    """The columns of the wanted tokens; a token that cannot come out gets the column of the unknown token."""
     columns = np.full(vocab_size, int(np.flatnonzero(output_ids == UNK_ID)[0]), np.int64)
     columns[output_ids] = np.arange(len(output_ids))
     return g.node("Gather", [g.weight("output_columns", columns), "wanted"])
 
 
 def _best_by_blocks(g: GraphBuilder, log_probs: str, ids: Ints) -> None:
-    """ids [blocks, width]: the k best are within the k blocks with the highest maxima, which are cheap to find."""
+    """ids [blocks, width]. The k best tokens are in the k blocks with the highest maxima, which are cheap to find."""
     blocks, width = ids.shape
     table = g.node("Reshape", [log_probs, g.constant([-1, blocks, width], np.int64)])  # [rows, blocks, width]
     maxima = g.node("ReduceMax", [table, g.constant([2], np.int64)])  # [rows, blocks, 1]
@@ -126,7 +126,7 @@ def _best_by_blocks(g: GraphBuilder, log_probs: str, ids: Ints) -> None:
 
 
 def _block_width(vocab_size: int) -> int:
-    """The divisor nearest to 64, which measured best; for a prime number of tokens, blocks of one."""
+    """The divisor nearest to 64, which was fastest; for a prime number of tokens, blocks of one."""
     widths = [width for width in range(1, _MOST_BLOCK + 1) if vocab_size % width == 0]
     return min(widths, key=lambda width: abs(width - 64))
 
@@ -142,7 +142,7 @@ def keep_graph(dtype: str) -> onnx.ModelProto:
 
 
 def place_graph(dtype: str, heads: int, head_dim: int) -> onnx.ModelProto:
-    """What the encoder made of one cross tensor, [batch, source, d], into new rows of the state on a device."""
+    """Write one encoded cross tensor, [batch, source, d], into new rows of the state on a device."""
     g = GraphBuilder("place", WeightFile())
     g.input("encoded", dtype, "batch", "source", heads * head_dim)
     g.input("tensor", dtype, "batch", heads, "slots", head_dim)

@@ -1,7 +1,6 @@
-"""The layers of the network, as nodes: what comes after what, for every graph and every precision.
+"""The layers of the network as nodes: the order of their parts, for every graph and every precision.
 
-Which operators compute the parts is left to `export.operators`; what goes in and out, to `export.graphs` and
-`dragoman.export.explain`.
+`export.operators` chooses the operators; `export.graphs` and `export.explain_graph` connect inputs and outputs.
 """
 
 from collections.abc import Callable
@@ -12,7 +11,7 @@ from dragoman.export.operators import Operand, Operators
 
 
 class Layer:
-    """One layer of either side; weights may be another layer's (shared layers), calibrated points never are."""
+    """One layer of either side. Layers may share weights, but each has calibrated points of its own."""
 
     def __init__(self, g: GraphBuilder, operators: Operators, side: Side, index: int) -> None:
         self.g, self.operators, self.index = g, operators, index
@@ -36,7 +35,7 @@ class Layer:
 
     def _encoder_attention(self, x: str) -> str:
         taken, name = self._operand("self_attention.qkv", x), f"{self.weights}.self_attention.qkv"
-        # Three products instead of one and a split: as fast, and nothing is copied.
+        # Three products are as fast as one product and a split, and copy nothing.
         query, key, value = (self.operators.linear(self.g, name, taken, (part, 3)) for part in range(3))
         return self._linear("self_attention.out", self.operators.encoder_attention(self.g, query, key, value))
 

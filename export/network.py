@@ -1,7 +1,4 @@
-"""A trained network as plain arrays: what the graphs are built from, whatever trained it.
-
-Reading a saved model is left to `model.saved`, operators to `export.graphs`, rounding to `export.quantize`.
-"""
+"""A trained network as plain arrays, from which the graphs are built, whatever trained it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,7 +16,7 @@ Side = Literal["encoder", "decoder"]
 
 @dataclass(frozen=True)
 class Network:
-    """Weights by their PyTorch names, linear ones turned to [in, out], and the shape they have together."""
+    """Weights by their PyTorch names, linear ones as [in, out], and the architecture."""
 
     architecture: Architecture
     arrays: Mapping[str, Floats]
@@ -32,7 +29,7 @@ class Network:
         return self.architecture.encoder_layers if side == "encoder" else self.architecture.decoder_layers
 
     def layer(self, side: Side, index: int) -> str:
-        """The name of the weights of a layer; with shared layers, all are the first."""
+        """The name of the weights of a layer; with shared layers, always those of the first."""
         return f"{side}.layers.{0 if self.architecture.share_layers else index}"
 
 

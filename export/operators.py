@@ -1,7 +1,7 @@
 """Which ONNX operators compute the parts of a layer: standard ones in floating point, integer ones in int8.
 
-Both classes answer the same calls of `export.graphs`, which knows the network's structure and no operator's name.
-Where the int8 scales come from is left to `dragoman.export.quantize`.
+Both classes have the same methods, so that `export.graphs` knows the structure of the network and no operator's name.
+`export.quantize` chooses the int8 scales.
 
 Shapes: rows of the decoder's batch, B sentences of S tokens in the encoder, d = d_model, H heads of dh = d / H.
 """
@@ -35,7 +35,7 @@ class Operand:
 
 
 class Operators(Protocol):
-    """One precision's way to compute; `g` is the graph that the nodes go to."""
+    """How one precision computes; `g` is the graph that gets the nodes."""
 
     network: Network
     dtype: Literal["float32", "float16"]  # of the residual stream and of the state
@@ -69,7 +69,7 @@ def _suffix(part: Part) -> str:
 class FloatOperators:
     """fp32 or fp16 with standard operators only, so that any execution provider runs them.
 
-    Attention looks at whole buffers under a length mask, so a row's last bits may depend on how wide they are.
+    Attention reads whole buffers under a length mask, so the last bits of a row may depend on the width of the buffers.
     """
 
     output_ids: Ints | None = None
@@ -167,14 +167,14 @@ class Activation:
 
 @dataclass(frozen=True)
 class Quantization:
-    """Everything that int8 needs beyond the float network; made by `dragoman.export.quantize`."""
+    """What int8 needs besides the float network; made by `dragoman.export.quantize`."""
 
     weights: Mapping[str, QuantizedWeight]  # by the name of the float weight
     activations: Mapping[str, Activation]  # by point: the linear layer that takes the activation
 
 
 class Int8Operators:
-    """Integer matrix products, exact and therefore the same for a row alone and in a crowd; attention is ragged.
+    """Integer matrix products are exact, so a row gets the same bits alone and in a crowd; attention is ragged.
 
     Activations are unsigned around a zero point, with one calibrated scale each; after a ReLU the zero point is 0, so
     that rounding to unsigned integers is the ReLU itself. Only `com.microsoft` has these operators.
@@ -216,7 +216,7 @@ class Int8Operators:
         return self._product(g, x, x.scale, integers, g.constant(weight.scale, np.float32), bias, output)
 
     def logits(self, g: GraphBuilder, x: Operand, ids: Ints | None = None) -> str:
-        # One table serves both ends: the runtime picks its rows and transposes them once, when it loads the graph.
+        # One table for input and output: the runtime picks and transposes its rows once, when it loads the graph.
         weight = self._quantization.weights["embedding.weight"]
         table = g.weight("embedding", weight.integers)
         if ids is not None:
@@ -235,7 +235,7 @@ class Int8Operators:
         return self._ragged(g, [packed, "", ""], caches, "positions", self._limits.max_new_tokens)
 
     def cross_attention(self, g: GraphBuilder, index: int, query: str) -> str:
-        # The operator always appends a token. It is given the source's last one, which it writes where it already is.
+        # The operator always appends a token. It gets the last source token, and writes it where it already is.
         last = [f"last_{letter}{index}" for letter in "kv"]
         caches = [f"cross_k{index}", f"cross_v{index}"]
         return self._ragged(g, [query, *last], caches, "source_ends", self._limits.max_source_tokens)
@@ -250,10 +250,15 @@ class Int8Operators:
         return int8_state(self.network, self.dtype)
 
     def _ragged(self, g: GraphBuilder, new: list[str], caches: list[str], lengths: str, slots: int) -> str:
-        """New keys and values go into the caches at each row's own length, which is all that the row looks at."""
+        """New keys and values go into the caches at the length of each row; a row reads nothing behind its length."""
         heads = self.network.architecture.num_heads
         outputs = [f"{caches[0]}_attended", *(f"{cache}_out" for cache in caches)]
-        inputs = [*new, *caches, lengths, g.constant([slots], np.int32)]  # the caches' size: a bound, the same always
+        inputs = [
+            *new,
+            *caches,
+            lengths,
+            g.constant([slots], np.int32),
+        ]  # the size of the caches
         return g.nodes("GroupQueryAttention", inputs, outputs, MICROSOFT, num_heads=heads, kv_num_heads=heads)[0]
 
     def _product(
@@ -265,5 +270,5 @@ class Int8Operators:
         return g.nodes("MatMulIntegerToFloat", inputs, names, MICROSOFT)[0]
 
     def _embedding_scale(self) -> float:
-        """Of the rows as they enter the network: times sqrt(d_model)."""
+        """The scale of the rows as they enter the network, with the factor sqrt(d_model)."""
         return self._quantization.weights["embedding.weight"].scale * math.sqrt(self.network.architecture.d_model)

@@ -1,10 +1,10 @@
-"""Static int8: which scale every activation and every weight is rounded with.
+"""Static int8: the scale with which every activation and every weight is rounded.
 
-Each has one scale. The runtime multiplies scales anew at every call, one output after the other, so that a scale per
-output would cost a sixth of a one-row step; instead the rows that a ReLU allows to be exchanged between two matrices
-are, which makes one scale fit. Products of an unsigned activation and a signed weight stay below 2^14, in 8 + 7 or
-7 + 8 bits, so that the 16-bit sums of older processors cannot overflow and all processors compute the same integers.
-What flows through the network is seen by `export.calibrate`; the operators that use the scales are `export.operators`.
+Each tensor has one scale. A scale per output would cost a sixth of a one-row step, because the runtime multiplies the
+scales at every call. Instead, the units of a feed-forward layer are resized so that one scale fits all of them: a ReLU
+allows that. Products of an unsigned activation and a signed weight stay below 2^14 (8 + 7 or 7 + 8 bits), so that the
+16-bit sums of older processors cannot overflow and all processors compute the same integers. `export.calibrate` records
+the values; `export.operators` uses the scales.
 """
 
 from collections.abc import Iterator
@@ -18,12 +18,12 @@ from dragoman.export.operators import Activation, Quantization, QuantizedWeight
 
 WEIGHT_LEVELS = 63  # on either side of zero: 7 bits, against activations of 8
 TABLE_LEVELS = 127  # the embedding is 8 bits, because its rows differ most; its activation is 7
-_MAX_VALUES = 200_000  # of a point, to choose its scale by
+_MAX_VALUES = 200_000  # of a point, that its scale is chosen by
 _SHRINKAGES = np.linspace(1.0, 0.3, 71)
 
 
 def quantize(network: Network, samples: Samples) -> tuple[Network, Quantization]:
-    """The network as int8 runs it, the same function as before, and its integers and scales."""
+    """The network that int8 runs, which computes the same function, and its integers and scales."""
     network, samples = equalize(network, samples)
     activations = {point: choose_activation(point, values) for point, values in samples.items()}
     weights = {name: quantize_weight(array, WEIGHT_LEVELS) for name, array in _linear_weights(network)}
@@ -32,7 +32,7 @@ def quantize(network: Network, samples: Samples) -> tuple[Network, Quantization]
 
 
 def equalize(network: Network, samples: Samples) -> tuple[Network, Samples]:
-    """Give all hidden units of a feed-forward layer weights of one size.
+    """Give all hidden units of a feed-forward layer weights of the same size.
 
     relu(x / s) s = relu(x): a unit's size may move from the matrix before the ReLU to the one after it.
     """
@@ -40,7 +40,7 @@ def equalize(network: Network, samples: Samples) -> tuple[Network, Samples]:
     for side in ("encoder", "decoder"):
         for i in range(network.depth(side)):
             name = f"{network.layer(side, i)}.feed_forward"
-            if name not in sizes:  # a shared layer has many places and one size
+            if name not in sizes:  # a shared layer is resized once
                 sizes[name] = _unit_sizes(arrays[f"{name}.up.weight"])
                 arrays[f"{name}.up.weight"] = arrays[f"{name}.up.weight"] / sizes[name]
                 arrays[f"{name}.up.bias"] = arrays[f"{name}.up.bias"] / sizes[name]
@@ -51,7 +51,7 @@ def equalize(network: Network, samples: Samples) -> tuple[Network, Samples]:
 
 
 def _unit_sizes(weight: Floats) -> Floats:
-    """The largest weight of each output, [ff], relative to their mean: so activations keep their range."""
+    """The largest weight of each output, [ff], relative to their mean, so that activations keep their range."""
     sizes = np.maximum(np.abs(weight).max(0), np.float32(1e-6))
     return np.asarray(sizes / np.exp(np.log(sizes).mean()), np.float32)
 
@@ -63,20 +63,20 @@ def _linear_weights(network: Network) -> Iterator[tuple[str, Floats]]:
 
 
 def choose_activation(point: str, values: Floats) -> Activation:
-    """Unsigned 8 bits; all of them above zero after a ReLU; half of them for the embedding, which takes 8 itself."""
+    """Unsigned 8 bits; after a ReLU all levels are above zero; the input of the 8-bit embedding has 7 bits."""
     low, high = (0, 255) if point.endswith("feed_forward.down") else (-64, 63) if point == "logits" else (-128, 127)
     return Activation(best_scale(values, low, high), -low)
 
 
 def best_scale(values: Floats, low: int, high: int) -> float:
-    """The scale that loses least in the mean of squares: clipping rare large values makes all others finer."""
+    """The scale with the least squared error: clipping rare large values makes the steps for all others finer."""
     flat = values.ravel()
     flat = flat[:: -(-len(flat) // _MAX_VALUES)]
     if low == 0:
         flat = np.maximum(flat, 0)
     scales = (float(np.abs(values).max()) or 1.0) * _SHRINKAGES / high
     errors = [_rounding_error(flat, scale, low, high) for scale in scales]
-    # Four digits: what another machine sums in another order must not change the bundle.
+    # Four digits: another machine may sum in another order, and must get the same bundle.
     return float(np.float32(f"{scales[int(np.argmin(errors))]:.4g}"))
 
 

@@ -1,7 +1,7 @@
-"""The evidence of an export: torch against ONNX Runtime, int8 against fp32, alone against in a crowd.
+"""The checks of an export: torch against ONNX Runtime, int8 against fp32, alone against in a crowd.
 
 Each check returns what it found, for `bundle.json`, and raises `VerificationError` below its bar. What is written to
-disk, and what happens to it then, is left to `dragoman.export.bundle`.
+disk, and what happens to it then, is left to `dragoman.export.exporter` and `dragoman.export.publish`.
 """
 
 from collections.abc import Sequence
@@ -10,20 +10,19 @@ from typing import Any
 
 import torch
 
-from dragoman.export.decoding import GraphDecoder, Sources, Trace, in_crowds
+from dragoman.export.plain_search import GraphDecoder, Sources, Trace, in_crowds
 from dragoman.model.evaluate import Hypothesis, beam, default_limit, greedy, score, score_by_length
 from dragoman.model.tokenizer import BOS_ID, Tokenizer
 from dragoman.model.transformer import Transformer
 from dragoman.service.engine import repetition
 
 TIE = 1e-4  # a difference between first and second choice that rounding may decide either way
-MAX_LOSS = 0.5  # of BLEU, and of chrF
 CROWD = 64
 BEAM = 4
 
 
 class VerificationError(Exception):
-    """The graphs are not what they should be; the message says by how much."""
+    """The graphs or the bundle miss a bar; the message says by how much."""
 
 
 @dataclass(frozen=True)
@@ -34,8 +33,8 @@ class ParallelText:
 
 
 @dataclass(frozen=True)
-class Translator:
-    """Texts through graphs: token ids in, token ids out, with the limits that the service has by default."""
+class GraphTranslator:
+    """Translates with the exported graphs, with the limits that the service has by default."""
 
     decoder: GraphDecoder
     tokenizer: Tokenizer
@@ -55,8 +54,8 @@ class Translator:
         return [self.tokenizer.decode(trace.hypothesis().ids) for trace in self.greedy(sources)]
 
 
-def verify_parity(network: Transformer, translator: Translator, sources: Sources) -> dict[str, Any]:
-    """Token for token, greedy and beam: the fp32 graphs are the network in torch, or differ where torch itself ties."""
+def verify_parity(network: Transformer, translator: GraphTranslator, sources: Sources) -> dict[str, Any]:
+    """The fp32 graphs and torch choose the same tokens, greedy and beam; only a tie in torch may differ."""
     ties = [gap for size in (1, BEAM) for gap in _ties(network, translator, sources, size)]
     return {
         "sentences": len(sources),
@@ -67,12 +66,12 @@ def verify_parity(network: Transformer, translator: Translator, sources: Sources
     }
 
 
-def _ties(network: Transformer, translator: Translator, sources: Sources, beam_size: int) -> list[float]:
-    """The gaps of the sentences that came out differently; raises where one is more than a tie."""
+def _ties(network: Transformer, translator: GraphTranslator, sources: Sources, beam_size: int) -> list[float]:
+    """The gaps of the sentences that came out differently; raises where a gap is more than a tie."""
     theirs, gaps = _torch_best(network, sources, translator.limits(sources), beam_size), []
     for source, (mine, closest), other in zip(sources, _best(translator, sources, beam_size), theirs, strict=True):
         if mine.ids != other.ids or mine.finished != other.finished:
-            # Greedy: what torch thinks of the first two tokens that differ. A beam's order may turn on any candidate.
+            # Greedy: the gap that torch sees at the first token that differs. In a beam any candidate may decide.
             gap = _first_gap(network, source, mine.ids, other.ids) if beam_size == 1 else closest
             if gap > TIE:
                 raise VerificationError(
@@ -83,8 +82,8 @@ def _ties(network: Transformer, translator: Translator, sources: Sources, beam_s
     return gaps
 
 
-def _best(translator: Translator, sources: Sources, beam_size: int) -> list[tuple[Hypothesis, float]]:
-    """The best hypotheses, and how close their choices came."""
+def _best(translator: GraphTranslator, sources: Sources, beam_size: int) -> list[tuple[Hypothesis, float]]:
+    """The best hypotheses, each with its smallest gap."""
     if beam_size == 1:
         return [(trace.hypothesis(), trace.smallest_gap) for trace in translator.greedy(sources)]
     found = (
@@ -106,7 +105,7 @@ def _torch_best(network: Transformer, sources: Sources, limits: list[int], beam_
 
 @torch.inference_mode()
 def _first_gap(network: Transformer, source: Sequence[int], ours: list[int], theirs: list[int]) -> float:
-    """How far apart torch sees the two first tokens that differ."""
+    """The gap that torch sees between its two best tokens, where the two translations first differ."""
     ours, theirs = [*ours, -1], [*theirs, -1]
     at = next(i for i, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b)
     memory = network.encode(torch.tensor([list(source)]), None)
@@ -116,12 +115,12 @@ def _first_gap(network: Transformer, source: Sequence[int], ours: list[int], the
 
 
 def verify_quality(
-    reference: Translator,
-    candidate: Translator,
+    reference: GraphTranslator,
+    candidate: GraphTranslator,
     tests: Sequence[tuple[ParallelText, Sources]],
-    max_loss: float = MAX_LOSS,
+    max_loss: float,
 ) -> list[dict[str, Any]]:
-    """BLEU and chrF of both on the same test sets, by source length; the candidate may lose little."""
+    """BLEU and chrF of both on the same test sets, by source length; the candidate may lose `max_loss` of each."""
     found = []
     for test, sources in tests:
         of_reference, of_candidate = reference.texts(sources), candidate.texts(sources)
@@ -137,10 +136,10 @@ def verify_quality(
     return found
 
 
-def verify_invariance(translator: Translator, sources: Sources, promised: bool) -> dict[str, Any]:
-    """Tokens and scores, bit for bit, alone (by steps and by leaps) and in crowds of mixed lengths."""
+def verify_invariance(translator: GraphTranslator, sources: Sources, promised: bool) -> dict[str, Any]:
+    """Tokens and scores are equal bit for bit: alone by single steps, alone by multi-steps, and in mixed crowds."""
     together: list[Trace] = []
-    for start in range(0, len(sources), CROWD):  # in the order they come, so that lengths mix
+    for start in range(0, len(sources), CROWD):  # in the given order, so that lengths mix
         batch = sources[start : start + CROWD]
         together += translator.decoder.greedy(batch, translator.limits(batch), k=1)
     rows = different = 0
@@ -168,18 +167,18 @@ class GoldenTrace:
 
 
 def choose_golden(
-    translator: Translator, sentences: Sequence[tuple[str, list[int]]], count: int, gap: float
+    translator: GraphTranslator, sentences: Sequence[tuple[str, list[int]]], count: int, gap: float
 ) -> list[GoldenTrace]:
-    """Sentences that every machine must translate alike: their choices are never close."""
+    """Sentences that every machine must translate alike, because no choice in them is close."""
     traces = translator.greedy([source for _, source in sentences], k=2)
     sure = [
         GoldenTrace(text, source, trace)
         for (text, source), trace in zip(sentences, traces, strict=True)
         if trace.finished and trace.smallest_gap > gap and not _may_be_stopped(trace)
     ]
-    return sure[:: max(1, len(sure) // count)][:count]  # from the whole file: its kinds of sentence lie together
+    return sure[:: max(1, len(sure) // count)][:count]  # from the whole file, where similar sentences stand together
 
 
 def _may_be_stopped(trace: Trace) -> bool:
-    """Whether a server's repetition guard, which decides along the way, could have ended it earlier."""
+    """Whether the repetition guard of a server could have ended it earlier."""
     return repetition.longest_cycle(trace.ids) >= repetition.MIN_TOKENS

@@ -1,8 +1,8 @@
-"""Which tokens may come out of a model: those it was taught to write.
+"""Which tokens may come out of a model: those that it learned to write.
 
-Both languages share one vocabulary, but a model of one direction writes only one of them. A token that no target of
-its training had has only ever been told not to appear; leaving it out of the last product changes no translation and
-makes every step cheaper. Bytes and placeholders always may appear: with them, any text can.
+Both languages share one vocabulary, but a model of one direction writes only one of them. A token that never stood in a
+target of the training has a low score everywhere. Leaving it out of the last product changes no translation and makes
+every step cheaper. Bytes and placeholders may always come out: with them any text can be written.
 """
 
 from collections.abc import Iterable, Sequence
@@ -18,7 +18,7 @@ _LINES = 10_000
 
 
 def output_ids(tokenizer: Tokenizer, targets: Iterable[str]) -> Ints:
-    """Ascending ids of what these texts need, and of what any text may need."""
+    """Ascending ids of the tokens that these texts need, and of those that any text may need."""
     may_appear = np.zeros(tokenizer.vocab_size, bool)
     may_appear[_always(tokenizer)] = True
     lines = iter(targets)

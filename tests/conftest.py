@@ -6,7 +6,8 @@ import pytest
 import torch
 from rich.console import Console
 
-from dragoman.export.bundle import Request, export
+from dragoman.export.exporter import export
+from dragoman.export.options import ExportOptions
 from dragoman.model.config import TransformerConfig
 from dragoman.model.saved import SavedModel, save_model
 from dragoman.model.tokenizer import EOS_ID, Tokenizer
@@ -71,7 +72,7 @@ def export_tiny(
         "invariance_sentences": 16,
         "calibration_sentences": 16,
     }
-    return export(Request(**(request | changes)), console or Console(quiet=True))  # type: ignore[arg-type]
+    return export(ExportOptions(**(request | changes)), console or Console(quiet=True))  # type: ignore[arg-type]
 
 
 @pytest.fixture(scope="session")

@@ -65,6 +65,7 @@ PURE = {
     "service/bundles/manifest.py": ("numpy", "onnxruntime", "pydantic"),
     "service/bundles/format_1.py": ("numpy", "onnxruntime", "pydantic"),
     "service/bundles/sections.py": ("numpy", "onnxruntime", "pydantic"),
+    "export/behaviour.py": ("torch", "onnx", "onnxruntime", "numpy", "dragoman.model", "dragoman.service"),
 }
 
 
@@ -147,10 +148,12 @@ def test_only_assembly_builds_a_translator() -> None:
         assert not built or path.name == "assembly.py", f"{path.relative_to(ROOT)} builds {built}"
 
 
-def test_export_takes_only_the_manifest_from_service() -> None:
-    """The consumer owns the format; the exporter verifies with the consumer's own runner."""
+def test_export_takes_little_from_service() -> None:
+    """The consumer owns the format. One file of the exporter asks a finished bundle as a user does: by all of it."""
     allowed = ("dragoman.service.bundles.manifest", "dragoman.service.engine", "dragoman.service.translation.tokenizer")
     for path in python_files("export"):
+        if path.name == "served_answers.py":
+            continue
         for name in imports(path):
             if name.startswith("dragoman.service."):
                 assert name == "dragoman.service.bundles" or name.startswith(allowed), f"{path.name} imports {name}"
@@ -177,6 +180,20 @@ def test_importing_the_app_leaves_torch_out() -> None:
     )
     result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "[]"
+
+
+def test_commands_have_one_parser_library() -> None:
+    """Every command reads and refuses its words alike."""
+    for folder in (*PACKAGES, "bench"):
+        for path in python_files(folder):
+            assert not touches(imports(path), "argparse"), f"{path.relative_to(ROOT)} reads its words with argparse"
+
+
+def test_behavioural_cases_are_judged_without_torch() -> None:
+    """Another program, such as a check of a running server, can judge the same cases."""
+    code = "import sys, dragoman.export.behaviour; print('torch' in sys.modules or 'onnxruntime' in sys.modules)"
+    result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "False"
 
 
 def test_folders_are_imported_by_their_installed_names() -> None:
@@ -208,6 +225,14 @@ def test_the_runner_knows_no_kind_of_model() -> None:
     for name in ("runner", "state", "sessions"):
         text = (ROOT / "service" / "engine" / f"{name}.py").read_text("utf-8")
         assert not [word for word in ("cross_", "self_k", "self_v", "last_k", "architecture.norm") if word in text]
+
+
+def test_no_file_of_export_is_named_like_one_of_service() -> None:
+    """A name that is said or searched for means one file."""
+    exported, served = (
+        {path.name for path in python_files(folder)} - {"__init__.py"} for folder in ("export", "service")
+    )
+    assert not exported & served
 
 
 def test_functions_are_short() -> None:

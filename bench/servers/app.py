@@ -4,20 +4,24 @@ As lean as FastAPI allows: one route, no middleware, no access log, orjson for t
 our server uses too. It answers texts only; ours adds scores, segments, timings and headers, and counts metrics.
 """
 
-import argparse
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Protocol
+from typing import Annotated, Protocol
 
 import orjson
+import typer
 import uvicorn
 from fastapi import FastAPI
 from pydantic import BaseModel
 from starlette.responses import Response
 
 from bench.servers.twin import Twin
+
+Port = Annotated[int, typer.Option()]
+TwinFolder = Annotated[Path, typer.Option(help="CTranslate2 model")]
+BundleFolder = Annotated[Path, typer.Option(help="for its tokenizer")]
 
 
 class Desk(Protocol):
@@ -53,16 +57,6 @@ def make_app(desk: Desk) -> FastAPI:
     return app
 
 
-def parser() -> argparse.ArgumentParser:
-    options = argparse.ArgumentParser()
-    options.add_argument("--port", type=int, required=True)
-    options.add_argument("--twin", type=Path, required=True, help="CTranslate2 model")
-    options.add_argument("--bundle", type=Path, required=True, help="for its tokenizer")
-    return options
-
-
-def serve(given: argparse.Namespace, make_desk: Callable[[Twin], Desk]) -> None:
-    app = make_app(make_desk(Twin(given.twin, given.bundle)))
-    uvicorn.run(
-        app, host="127.0.0.1", port=given.port, loop="uvloop", http="httptools", access_log=False, log_level="error"
-    )
+def serve(port: int, twin: Path, bundle: Path, make_desk: Callable[[Twin], Desk]) -> None:
+    app = make_app(make_desk(Twin(twin, bundle)))
+    uvicorn.run(app, host="127.0.0.1", port=port, loop="uvloop", http="httptools", access_log=False, log_level="error")

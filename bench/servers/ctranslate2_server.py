@@ -10,7 +10,9 @@ import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from bench.servers.app import parser, serve
+import typer
+
+from bench.servers.app import BundleFolder, Port, TwinFolder, serve
 
 Translate = Callable[[Sequence[str]], list[str]]
 Order = tuple[Sequence[str], "asyncio.Future[list[str]]"]
@@ -53,9 +55,9 @@ class Batcher:
         return batch
 
 
+def main(port: Port, twin: TwinFolder, bundle: BundleFolder, max_texts: int = 32, wait_ms: float = 5.0) -> None:
+    serve(port, twin, bundle, lambda twin: Batcher(twin.translate, max_texts, wait_ms / 1000))
+
+
 if __name__ == "__main__":
-    options = parser()
-    options.add_argument("--max-texts", type=int, default=32)
-    options.add_argument("--wait-ms", type=float, default=5.0)
-    given = options.parse_args()
-    serve(given, lambda twin: Batcher(twin.translate, given.max_texts, given.wait_ms / 1000))
+    typer.run(main)

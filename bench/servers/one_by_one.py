@@ -7,7 +7,9 @@ import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from bench.servers.app import parser, serve
+import typer
+
+from bench.servers.app import BundleFolder, Port, TwinFolder, serve
 
 
 class OneByOne:
@@ -22,6 +24,9 @@ class OneByOne:
         """Nothing beside the requests themselves."""
 
 
+def main(port: Port, twin: TwinFolder, bundle: BundleFolder) -> None:
+    serve(port, twin, bundle, lambda twin: OneByOne(twin.translate))
+
+
 if __name__ == "__main__":
-    options = parser()
-    serve(options.parse_args(), lambda twin: OneByOne(twin.translate))
+    typer.run(main)

@@ -11,6 +11,7 @@ def models(bundles: Bundles = None) -> None:
     from dragoman.service.bundles.manifest import BundleError, read_bundle
     from dragoman.service.catalog.routes import choose
     from dragoman.service.commands.checkup import find_bundles
+    from dragoman.service.commands.evidence_line import behaviour_line
 
     table = Table("name", "version", "precision", "pairs", "size", "path")
     found, broken = [], []
@@ -26,6 +27,9 @@ def models(bundles: Bundles = None) -> None:
         table.add_row(bundle.name, bundle.version, bundle.precision, pairs, f"{megabytes:.1f} MB", str(path))
     console = Console(highlight=False)
     console.print(table if table.rows else "There are no bundles here.")
+    for bundle in found:
+        if line := behaviour_line(bundle.evidence):
+            console.print(f"{bundle.name}: {line}", soft_wrap=True, markup=False)
     for shadow in choose(found)[1]:
         console.print(f"Shadowed: {shadow}.", soft_wrap=True, markup=False)
     if broken:

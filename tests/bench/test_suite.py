@@ -31,8 +31,9 @@ def test_a_benchmark_that_fails_does_not_stop_the_others(tmp_path: Path, monkeyp
         return suite.Outcome(name, True, 1.0)
 
     monkeypatch.setattr(suite, "_run", run)
-    code = suite.main(["full", "--only", "beside", "served", "--runs", "2", "--out", str(tmp_path)])
-    assert code == 1
+    with pytest.raises(SystemExit) as ended:
+        suite.main(["full", "--only", "beside", "served", "--runs", "2", "--out", str(tmp_path)])
+    assert ended.value.code == 1
     assert [name for name, _ in ran] == ["beside", "served"]
     assert ran[0][1] == ["full", "--runs", "2", "--out", str(tmp_path)]
     assert "1 of 1 bars met" in (tmp_path / "README.md").read_text("utf-8")

@@ -12,7 +12,7 @@ import psutil
 import pytest
 from onnx import helper
 
-from dragoman.export.decoding import GraphDecoder
+from dragoman.export.plain_search import GraphDecoder
 from dragoman.model.evaluate import beam, greedy
 from dragoman.model.saved import SavedModel
 from dragoman.service.bundles.manifest import LEAP, Bundle, BundleError, Precision

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from dragoman.export.decoding import GraphDecoder, Trace
+from dragoman.export.plain_search import GraphDecoder, Trace
 from dragoman.export.verify import (
+    GraphTranslator,
     ParallelText,
-    Translator,
     VerificationError,
     choose_golden,
     verify_invariance,
@@ -27,9 +27,9 @@ from tests.export.test_graphs import write_graphs
 SOURCES = [[300 + i, 320 + 2 * i, 310, EOS_ID] for i in range(5)]
 
 
-def translator_of(bundle: Bundle, saved: SavedModel) -> Translator:
+def translator_of(bundle: Bundle, saved: SavedModel) -> GraphTranslator:
     decoder = GraphDecoder(bundle.path, bundle.state, bundle.limits)
-    return Translator(decoder, saved.tokenizer, bundle.limits.max_new_tokens)
+    return GraphTranslator(decoder, saved.tokenizer, bundle.limits.max_new_tokens)
 
 
 def test_parity_holds_for_the_network_that_was_exported(
@@ -55,20 +55,20 @@ def test_parity_forgives_a_tie_and_says_so(tiny_saved: SavedModel, tmp_path: Pat
     with torch.no_grad():  # its twin is a little worse in one network, and a little better in the other
         for network, factor in ((ours, 1 - 1e-6), (theirs, 1 + 1e-6)):
             network.embedding.weight[favourite - 1] = network.embedding.weight[favourite] * factor
-    translator = Translator(write_graphs(ours, tmp_path)[0], tiny_saved.tokenizer, max_new_tokens=20)
+    translator = GraphTranslator(write_graphs(ours, tmp_path)[0], tiny_saved.tokenizer, max_new_tokens=20)
     found = verify_parity(theirs, translator, SOURCES[:1])
     assert found["ties"] > 0
     assert found["largest_tie"] < 1e-4
 
 
-class Parrot(Translator):
+class Parrot(GraphTranslator):
     """Says what it was told to say."""
 
     def texts(self, sources: object) -> list[str]:
         return self.lines  # type: ignore[attr-defined,no-any-return]
 
 
-def parrot(translator: Translator, lines: list[str]) -> Translator:
+def parrot(translator: GraphTranslator, lines: list[str]) -> GraphTranslator:
     bird = Parrot(translator.decoder, translator.tokenizer, translator.max_new_tokens)
     object.__setattr__(bird, "lines", lines)
     return bird
@@ -86,7 +86,7 @@ def test_quality_fails_when_more_than_half_a_point_is_lost(tiny_bundle: Bundle, 
 
 
 class Moody(GraphDecoder):
-    """Answers differently in company, or by leaps."""
+    """Answers differently in company, or by multi-steps."""
 
     def __init__(self, decoder: GraphDecoder, mood: str) -> None:
         self._decoder_of, self._mood = decoder, mood
@@ -99,12 +99,12 @@ class Moody(GraphDecoder):
 
     def alone(self, source: Sequence[int], limit: int) -> Trace:
         trace = self._decoder_of.alone(source, limit)
-        if source == SOURCES[0] and self._mood == "by leaps":
+        if source == SOURCES[0] and self._mood == "by multi-steps":
             trace.log_probs[0] += 1e-6
         return trace
 
 
-@pytest.mark.parametrize("mood", ["in company", "by leaps"])
+@pytest.mark.parametrize("mood", ["in company", "by multi-steps"])
 def test_invariance_fails_for_one_bit(tiny_bundle: Bundle, tiny_saved: SavedModel, mood: str) -> None:
     """The first promise of the project is bitwise; almost is not enough."""
     translator = translator_of(tiny_bundle, tiny_saved)

@@ -11,7 +11,7 @@ import torch
 from onnx import numpy_helper
 
 from dragoman.export.builder import WeightFile
-from dragoman.export.explain import explain_graph
+from dragoman.export.explain_graph import explain_graph
 from dragoman.export.graphs import build_graphs, decoder_graph, encoder_graph
 from dragoman.export.network import network_arrays
 from dragoman.export.operators import FloatOperators

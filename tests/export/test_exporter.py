@@ -1,8 +1,6 @@
 """An export ends in a proven bundle under its name, or in nothing at all."""
 
 import json
-import os
-import signal
 from pathlib import Path
 
 import numpy as np
@@ -10,10 +8,11 @@ import onnxruntime as ort
 import pytest
 from rich.console import Console
 
-from dragoman.export.bundle import ExportError, Request, _Export, export, main, parse, read_sentences
-from dragoman.export.decoding import GraphDecoder
+from dragoman.export import ExportError
+from dragoman.export.exporter import export
+from dragoman.export.options import ExportOptions
+from dragoman.export.plain_search import GraphDecoder
 from dragoman.export.verify import VerificationError
-from dragoman.model.corpus import read_pairs
 from dragoman.model.saved import SavedModel, save_model
 from dragoman.model.tokenizer import target_tag
 from dragoman.service.bundles.manifest import Bundle, Limits, Precision, read_bundle, read_golden
@@ -168,7 +167,7 @@ def test_only_a_bundle_is_ever_replaced(tmp_path: Path, content: dict[str, str])
     out.mkdir()
     for name, text in content.items():
         (out / name).write_text(text)
-    request = Request(Path("absent.safetensors"), out, "fp32", golden=out, tests=((out, out),), replace=True)
+    request = ExportOptions(Path("absent.safetensors"), out, "fp32", golden=out, tests=((out, out),), replace=True)
     with pytest.raises(ExportError, match=r"out is not a bundle \(it has no bundle.json\).* give another name"):
         export(request, Console(quiet=True))
     assert folder_content(out) == set(content)
@@ -219,8 +218,8 @@ def test_what_cannot_be_exported_is_refused_in_one_sentence(
 def test_the_tokens_of_a_float_bundle_are_not_restricted(precision: Precision) -> None:
     """Only int8 graphs can leave tokens out: the option was taken, and did nothing."""
     file = Path("a.en")
-    request = Request(file, file, precision, golden=file, tests=((file, file),), target_texts=(file,))
-    with pytest.raises(ExportError, match=f"for int8 only, and this bundle is to be {precision}: leave --target-text"):
+    request = ExportOptions(file, file, precision, golden=file, tests=((file, file),), target_texts=(file,))
+    with pytest.raises(ExportError, match=f"works with int8 only, not with {precision}: leave --target-text"):
         export(request, Console(quiet=True))
 
 
@@ -228,7 +227,7 @@ def test_a_bundle_below_a_file_is_refused(tiny_saved: SavedModel, tmp_path: Path
     """A place where nothing can be written is told before anything is computed."""
     file = tmp_path / "m.safetensors"
     save_model(file, tiny_saved)
-    request = Request(file, file / "out", "fp32", golden=file, tests=((file, file),))
+    request = ExportOptions(file, file / "out", "fp32", golden=file, tests=((file, file),))
     with pytest.raises(ExportError, match=r"out cannot be written \(.*\): give another name"):
         export(request, Console(quiet=True))
 
@@ -242,135 +241,12 @@ def test_files_of_unequal_length_are_refused(tiny_saved: SavedModel, few_sentenc
         export_tiny(tiny_saved, tmp_path / "out", "fp32", few_sentences, tests=(texts,))
 
 
-def test_sentences_of_a_table_are_chosen_by_language(tmp_path: Path) -> None:
-    """One file of our own sentences serves both directions."""
-    table, plain = tmp_path / "s.tsv", tmp_path / "s.txt"
-    table.write_text("pt\ten\nOlá\tHello\n", "utf-8")
-    plain.write_text("Olá\nAté logo\n", "utf-8")
-    assert read_sentences(table, "pt") == ["Olá"]
-    assert read_sentences(table, "en") == ["Hello"]
-    assert read_sentences(plain, "pt") == ["Olá", "Até logo"]
-    with pytest.raises(ExportError, match="no column named de"):
-        read_sentences(table, "de")
-
-
-@pytest.mark.parametrize("header", ["pt\ten", "en\tpt", " pt\ten "])
-def test_a_table_means_here_what_it_meant_in_training(tmp_path: Path, header: str) -> None:
-    """One file goes through all commands; read another way round, a bundle would be proven on the wrong language."""
-    table = tmp_path / "s.tsv"
-    table.write_text(f"{header}\n" + ("Hello\tOlá\n" if header.startswith("en") else "Olá\tHello\n"), "utf-8")
-    here = zip(read_sentences(table, "pt"), read_sentences(table, "en"), strict=True)
-    assert list(here) == read_pairs([table], ("pt", "en")) == [("Olá", "Hello")]
-
-
-def test_lines_end_where_training_saw_them_end(tmp_path: Path) -> None:
-    """A separator within one sentence must not shift every reference below it; Windows' line ends are no text."""
-    (tmp_path / "a.pt").write_bytes("Um\u2028dois\x85\x0c\r\nTrês\r\n".encode())
-    assert read_sentences(tmp_path / "a.pt", "pt") == ["Um\u2028dois\x85\x0c", "Três"]
-
-
-@pytest.mark.parametrize("name", ["s.tsv", "s.pt"])
-def test_the_mark_before_utf8_is_no_text(tmp_path: Path, name: str) -> None:
-    """Windows' programs write it: the first column would have another name, the first sentence another first letter."""
-    (tmp_path / name).write_bytes(b"\xef\xbb\xbf" + ("pt\ten\nSol\tSun\n" if name == "s.tsv" else "Sol\n").encode())
-    assert read_sentences(tmp_path / name, "pt") == ["Sol"]
-
-
-def test_text_that_is_not_utf8_is_refused_with_its_line(tmp_path: Path) -> None:
-    """As in training, and counted from where the file begins, mark or not."""
-    (tmp_path / "s.pt").write_bytes(b"\xef\xbb\xbfSol\nn\xe3o\n")
-    with pytest.raises(ExportError, match=r"s\.pt, line 2: byte 0xe3 is not UTF-8"):
-        read_sentences(tmp_path / "s.pt", "pt")
-
-
-@pytest.mark.parametrize(
-    ("table", "sentence"),
-    [
-        ("Olá\tHello\nAdeus\tGoodbye\n", "first line of a .tsv must name the language .* write that line above"),
-        ("pt\ten\nOlá\tHello\nAdeus\n", "line 3: 1 columns, the first line has 2"),
-        ("", "no column named en"),
-    ],
-)
-def test_a_table_that_cannot_be_read_is_refused_in_one_sentence(tmp_path: Path, table: str, sentence: str) -> None:
-    """A corpus to train on may have no first line of names: whoever brings it here learns what is missing."""
-    path = tmp_path / "corpus.tsv"
-    path.write_text(table, "utf-8")
-    with pytest.raises(ExportError, match=sentence):
-        read_sentences(path, "en")
-
-
-def test_all_that_is_missing_is_said_at_once(capsys: pytest.CaptureFixture[str]) -> None:
-    """Three options are needed; nobody should have to fail three times to hear of them."""
-    with pytest.raises(SystemExit):
-        main(["m.safetensors", "out"])
-    told = capsys.readouterr().err
-    assert all(option in told for option in ("--verify", "200 sentences", "--golden", "--calibration"))
-
-
-def test_the_command_says_what_is_wrong_and_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A shell script sees the status, its writer sees one sentence instead of a traceback."""
-    (tmp_path / "x.safetensors").write_bytes(b"no model")
-    arguments = [str(tmp_path / "x.safetensors"), str(tmp_path / "out"), "--golden", "g", "--calibration", "c"]
-    with pytest.raises(SystemExit) as ended:
-        main([*arguments, "--verify", "s", "r"])
-    assert ended.value.code == 1
-    assert "is not a saved Dragoman model" in capsys.readouterr().err.replace("\n", "")
-
-
-def test_the_command_line_becomes_a_request(tmp_path: Path) -> None:
-    """What is typed is what is exported."""
-    request = parse(
-        ["m.safetensors", "out", "--precision", "fp16", "--verify", "a", "b", "--verify", "c", "d", "--golden", "g"]
-    )
-    assert request.precision == "fp16"
-    assert request.tests == ((Path("a"), Path("b")), (Path("c"), Path("d")))
-    assert request.limits == Limits(256, 256)
-    assert request.parity_sentences == 200
-    with pytest.raises(SystemExit):
-        parse(["m.safetensors", "out", "--parity-sentences", "50"])
-
-
-@pytest.mark.parametrize(
-    ("option", "value", "least"),
-    [
-        ("--default-beam-size", "0", 1),
-        ("--max-source-tokens", "0", 1),
-        ("--max-new-tokens", "-5", 1),
-        ("--max-new-tokens", "many", 1),
-        ("--parity-sentences", "199", 200),
-    ],
-)
-def test_a_number_out_of_range_is_refused_by_its_option(
-    option: str, value: str, least: int, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Zero beams were exported, and no server could use the bundle."""
-    with pytest.raises(SystemExit) as ended:
-        parse(["m.safetensors", "out", f"{option}={value}"])
-    assert ended.value.code == 2
-    assert f"argument {option}: {value} is no whole number of at least {least}" in capsys.readouterr().err
-
-
-def test_an_export_that_is_asked_to_end_leaves_nothing(
-    tiny_saved: SavedModel, few_sentences: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """SIGTERM ends a process at once, by default, and what it had written so far would stay."""
-    before = signal.getsignal(signal.SIGTERM)
-    monkeypatch.setattr(_Export, "write", lambda *_: os.kill(os.getpid(), signal.SIGTERM))
-    save_model(tmp_path / "m.safetensors", tiny_saved)
-    files = ["--golden", str(few_sentences), "--verify", str(few_sentences), str(few_sentences)]
-    with pytest.raises(SystemExit) as ended:
-        main([str(tmp_path / "m.safetensors"), str(tmp_path / "out"), "--precision", "fp32", *files])
-    assert ended.value.code == 128 + signal.SIGTERM
-    assert folder_content(tmp_path) == set()
-    assert signal.getsignal(signal.SIGTERM) is before
-
-
 def test_limits_never_exceed_the_positions_that_the_network_has(
     tiny_saved: SavedModel, few_sentences: Path, tmp_path: Path
 ) -> None:
     """Position 129 of a table of 128 does not exist."""
     save_model(tmp_path / "m.safetensors", tiny_saved)
-    request = Request(
+    request = ExportOptions(
         checkpoint=tmp_path / "m.safetensors",
         out=tmp_path / "out",
         precision="fp32",

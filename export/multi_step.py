@@ -1,8 +1,9 @@
-"""Two greedy steps of a decoder as one graph: the second goes on with the token that the first one chose.
+"""The multi-step graph: two greedy steps of a decoder in one run, the second with the token that the first one chose.
 
-A run of the runtime has a price of its own, so a sentence that is alone gets on faster by leaps. Every step reads the
-caches from the graph's inputs and writes them to outputs of its own, `self_k0_out.0` and so on; the caller binds all of
-them to the memory of the inputs. A step needs the token before it, which comes last, so it finds everything written.
+Every run of ONNX Runtime has a fixed cost, so two steps a run make a sentence that is decoded alone faster. Each step
+reads the caches from the graph's inputs and writes them to outputs of its own (`self_k0_out.0`, `self_k0_out.1`). The
+caller binds all of these outputs to the memory of the inputs. A step needs the token of the step before, which is
+computed last, so it always finds the caches written.
 """
 
 from collections.abc import Iterator
@@ -11,13 +12,13 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-LEAP_STEPS = 2  # of an odd number of tokens one is lost; a row that nobody waits for is let go within two steps
+STEPS = 2  # an odd number of tokens wastes one step; a cancelled row ends within two steps
 _ONE, _TOKENS, _POSITIONS, _CHOSEN = "one", "tokens", "positions", "ids"
 _UNASKED_INPUTS, _UNASKED_OUTPUTS = {"wanted", "k"}, {"wanted_log_probs"}
 
 
-def leap_graph(decoder: onnx.ModelProto, steps: int = LEAP_STEPS) -> onnx.ModelProto:
-    """From a decoder-step graph: its inputs but `wanted` and `k`, its outputs with the step's number."""
+def multi_step_graph(decoder: onnx.ModelProto, steps: int = STEPS) -> onnx.ModelProto:
+    """Of a decoder-step graph: its inputs without `wanted` and `k`; its outputs, named with the number of the step."""
     step = decoder.graph
     inputs = [value for value in step.input if value.name not in _UNASKED_INPUTS]
     outputs = [value for value in step.output if value.name not in _UNASKED_OUTPUTS]
@@ -37,7 +38,7 @@ def leap_graph(decoder: onnx.ModelProto, steps: int = LEAP_STEPS) -> onnx.ModelP
 
 
 def _needed(step: onnx.GraphProto, wanted: set[str]) -> Iterator[onnx.NodeProto]:
-    """The nodes that these outputs come from, in order."""
+    """The nodes that these outputs need, in order."""
     needed: list[onnx.NodeProto] = []
     for node in reversed(step.node):
         if not wanted.isdisjoint(node.output):
@@ -47,7 +48,7 @@ def _needed(step: onnx.GraphProto, wanted: set[str]) -> Iterator[onnx.NodeProto]
 
 
 def _inputs_of_step(graph: onnx.GraphProto, number: int) -> dict[str, str]:
-    """What the step reads instead of the token and the position that a single step is told."""
+    """What a step reads in place of the inputs of a single step."""
     if not number:
         return {"k": _ONE}
     ahead = numpy_helper.from_array(np.array(number, np.int32), f"ahead.{number}")

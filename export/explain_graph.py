@@ -1,9 +1,8 @@
 """explain.onnx: the whole network in one teacher-forced pass, its attention and intermediate numbers as outputs.
 
-Uses the layers of `export.layers` and the bundle's own operators and weights, so that int8 explains int8: the same
-integers, scales and roundings. Only attention differs. The graphs that serve fuse it into one operator that never
-writes its weights down; here it is matrix products and a softmax in the open. Running the graph is left to
-`dragoman.service.engine.explainer`.
+Uses the layers of `export.layers` and the bundle's own operators and weights, so that the explanation of an int8 bundle
+has the same integers, scales and roundings. Only attention differs: the serving graphs fuse it into one operator that
+never outputs its weights, and here it is matrix products and a softmax. `service.engine.explainer` runs the graph.
 
 Shapes: one sentence of S source tokens and T target tokens, L layers, H heads of dh = d / H, V vocabulary.
 """
@@ -22,10 +21,10 @@ from dragoman.export.network import Network
 from dragoman.export.operators import Int8Operators, Ints, Operand, Operators, Part
 from dragoman.service.bundles.manifest import Limits, StateTensor
 
-# output -> shape; those of layers are stacked
+# output -> shape within one layer; all layers are stacked
 ENCODER_NUMBERS: Mapping[str, tuple[str, ...]] = {
     "encoder_in": ("S", "d"),
-    "encoder_normed": ("S", "d"),  # what queries, keys and values are made of
+    "encoder_normed": ("S", "d"),  # queries, keys and values are computed from it
     "encoder_query": ("H", "S", "dh"),
     "encoder_key": ("H", "S", "dh"),
     "encoder_value": ("H", "S", "dh"),
@@ -33,7 +32,7 @@ ENCODER_NUMBERS: Mapping[str, tuple[str, ...]] = {
     "encoder_attention": ("H", "S", "S"),
     "encoder_mixed": ("H", "S", "dh"),  # attention times values
     "encoder_change": ("S", "d"),  # all heads, through the output projection
-    "encoder_after": ("S", "d"),  # with the residual, and the norm where that comes after
+    "encoder_after": ("S", "d"),  # with the residual added, and normed in a post-norm network
 }
 DECODER_NUMBERS: Mapping[str, tuple[str, ...]] = {
     "decoder_attention": ("H", "T", "T"),
@@ -47,7 +46,7 @@ DECODER_NUMBERS: Mapping[str, tuple[str, ...]] = {
 
 
 def explain_graph(operators: Operators, limits: Limits, weights: WeightFile) -> onnx.ModelProto:
-    """source [1, S], target [1, T] from bos on, labels [T, 1] (what follows each), k -> every number above, and the k
+    """source [1, S], target [1, T] from bos on, labels [T, 1] (the token after each), k -> all outputs above, and the k
     best next tokens of every step."""
     g = GraphBuilder("explain", weights)
     g.input("source", np.int64, 1, "S")
@@ -91,7 +90,7 @@ def _embedded(g: GraphBuilder, operators: "OpenOperators", tokens: str, table: s
 
 
 def _choices(g: GraphBuilder, operators: "OpenOperators", logits: str) -> None:
-    """The k best of every step, and how likely the labels were."""
+    """The k best tokens of every step, and the log-probabilities of the labels."""
     flat = g.node("Reshape", [logits, g.constant([-1, operators.network.architecture.vocab_size], np.int64)])  # [T, V]
     log_probs = g.node("LogSoftmax", [flat], axis=-1)
     best, ids = g.nodes("TopK", [log_probs, "k"], ["log_probs", "ids"], axis=-1)
@@ -105,7 +104,7 @@ def _choices(g: GraphBuilder, operators: "OpenOperators", logits: str) -> None:
 
 
 class OpenOperators:
-    """A precision's operators with attention in the open; what passes by is noted layer by layer."""
+    """The operators of a precision, but with attention as separate nodes; intermediate values are noted by layer."""
 
     output_ids: Ints | None = None
 
@@ -113,13 +112,13 @@ class OpenOperators:
         self.network: Network = operators.network
         self.dtype: Literal["float32", "float16"] = operators.dtype
         self._inner = operators
-        # Weights must be cut as the serving graphs cut them, or they would lie in the weight file twice.
+        # Weights are cut as in the serving graphs, or they would be stored twice.
         self._packed = isinstance(operators, Int8Operators)
         self._memory: Operand | None = None
         self._noted: defaultdict[str, list[str]] = defaultdict(list)
 
     def see(self, memory: Operand) -> None:
-        """What cross-attention looks at from now on."""
+        """Set the memory that cross-attention reads."""
         self._memory = memory
 
     def note(self, name: str, value: str) -> None:
@@ -138,7 +137,7 @@ class OpenOperators:
         g.nodes("Cast", [value], [name], to=TensorProto.FLOAT)
         g.output(name, np.float32, *shape)
 
-    # As they are
+    # Unchanged
 
     def embed(self, g: GraphBuilder, tokens: str) -> str:
         return self._inner.embed(g, tokens)
@@ -147,7 +146,7 @@ class OpenOperators:
         return self._inner.positions(g, length)
 
     def logits(self, g: GraphBuilder, x: Operand, ids: Ints | None = None) -> str:
-        return self._inner.logits(g, x)  # of the whole vocabulary: one may ask about a token that cannot come out
+        return self._inner.logits(g, x)  # of the whole vocabulary: any token may be asked about
 
     def relu_operand(self, g: GraphBuilder, point: str, x: str) -> Operand:
         return self._inner.relu_operand(g, point, x)
@@ -161,7 +160,7 @@ class OpenOperators:
     def state(self) -> list[StateTensor]:
         return []
 
-    # Watched
+    # Noted
 
     def norm(self, g: GraphBuilder, name: str, x: str) -> str:
         normed = self._inner.norm(g, name, x)
@@ -183,7 +182,7 @@ class OpenOperators:
             self.note("encoder_change", result)
         return result
 
-    # In the open
+    # Attention as separate nodes
 
     def encoder_attention(self, g: GraphBuilder, query: str, key: str, value: str) -> str:
         heads = [self._heads(g, x) for x in (query, key, value)]

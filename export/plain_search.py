@@ -1,6 +1,6 @@
-"""Greedy and beam search over the graphs of a bundle, as plain as can be: the exporter's own check of what it wrote.
+"""Greedy and beam search over the graphs of a bundle, as plain as possible: the exporter checks its graphs with it.
 
-The service has its own runner and search, built for speed; sharing neither makes this an independent witness.
+The service has its own runner and search, built for speed. This file shares neither, so the two check each other.
 """
 
 from collections.abc import Iterator, Sequence
@@ -26,7 +26,7 @@ Sources = Sequence[Sequence[int]]
 
 @dataclass
 class Trace:
-    """One row on its way: tokens, their log-probabilities, and how close the second choice ever came."""
+    """One row: its tokens so far, their log-probabilities, and the smallest gap between first and second choice."""
 
     ids: list[int] = field(default_factory=list)
     log_probs: list[float] = field(default_factory=list)
@@ -45,14 +45,14 @@ class Trace:
 
 
 class Beam(NamedTuple):
-    """What a beam found, best first, and the closest that two candidates ever were: rounding may swap those."""
+    """What a beam found, best first, and the smallest gap between two candidates, which rounding may swap."""
 
     hypotheses: list[Hypothesis]
     smallest_gap: float
 
 
 class GraphDecoder:
-    """The graphs in a directory, run with whole arrays in and out of every step's first rows."""
+    """Runs the graphs in a directory; every step reads and writes the first rows of whole arrays."""
 
     def __init__(self, directory: Path, state: Sequence[StateTensor], limits: Limits, threads: int = 1) -> None:
         self._state, self._limits = state, limits
@@ -61,11 +61,11 @@ class GraphDecoder:
         self._takes_lengths = any(value.name == "source_lengths" for value in self._encoder.get_inputs())
 
     @cached_property
-    def _leap(self) -> ort.InferenceSession:
+    def _multi_step(self) -> ort.InferenceSession:
         return _session(self._directory / LEAP, self._threads)
 
     def greedy(self, sources: Sources, limits: Sequence[int], k: int = 2) -> list[Trace]:
-        """All sources in one batch; k is what the graph is asked for, of which the first counts."""
+        """All sources in one batch. The graph is asked for the k best tokens; the first is taken."""
         batch = _Batch(self._state, self._limits, *self._encode(sources))
         traces = [Trace() for _ in sources]
         live, tokens = list(range(len(sources))), np.full(len(sources), BOS_ID)
@@ -82,19 +82,19 @@ class GraphDecoder:
         return traces
 
     def alone(self, source: Sequence[int], limit: int) -> Trace:
-        """As the service decodes a source that has no company: some steps in every run."""
+        """One source by the multi-step graph, as the service decodes a source that is alone."""
         batch, trace = _Batch(self._state, self._limits, *self._encode([source])), Trace()
         while not trace.finished and len(trace.ids) < limit:
             last = trace.ids[-1] if trace.ids else BOS_ID
-            for token, log_prob in batch.leap(self._leap, last):
-                if not trace.finished and len(trace.ids) < limit:  # what comes after the end is lost
+            for token, log_prob in batch.multi_step(self._multi_step, last):
+                if not trace.finished and len(trace.ids) < limit:  # steps after the end do not count
                     trace = trace.grown(token, log_prob)
         return trace
 
     def beam(self, source: Sequence[int], limit: int, size: int) -> Beam:
-        """One source, by the rules of the service's search."""
+        """One source, with the rules of the service's search."""
         batch = _Batch(self._state, self._limits, *self._encode([source] * size))
-        batch.keep(np.array([0]))  # room for the beam, which opens from one row
+        batch.keep(np.array([0]))  # memory for the whole beam, which begins with one row
         live, done, tokens, smallest_gap = [Trace()], list[Trace](), np.array([BOS_ID]), float("inf")
         for _ in range(limit):
             candidates = _candidates(live, *batch.step(self._decoder, tokens, 2 * size))[: 2 * size + 1]
@@ -155,19 +155,19 @@ class _Batch:
         self._run(decoder, tokens, asked, results, [""])
         return ids, log_probs
 
-    def leap(self, leap: ort.InferenceSession, token: int) -> list[tuple[int, float]]:
-        """For one row, the tokens of some steps; those of whom no use is made are as good as never run."""
-        endings = [value.name.removeprefix("ids") for value in leap.get_outputs() if value.name.startswith("ids.")]
+    def multi_step(self, session: ort.InferenceSession, token: int) -> list[tuple[int, float]]:
+        """For one row, the token and log-probability of every step of one run."""
+        endings = [value.name.removeprefix("ids") for value in session.get_outputs() if value.name.startswith("ids.")]
         ids, log_probs = np.zeros((len(endings), 1), np.int64), np.zeros((len(endings), 1), "f4")
         results: Arrays = {f"ids{ending}": ids[i : i + 1] for i, ending in enumerate(endings)}
         results |= {f"log_probs{ending}": log_probs[i : i + 1] for i, ending in enumerate(endings)}
-        self._run(leap, np.array([token]), {}, results, endings)
+        self._run(session, np.array([token]), {}, results, endings)
         return list(zip(ids[:, 0].tolist(), log_probs[:, 0].tolist(), strict=True))
 
     def _run(
         self, session: ort.InferenceSession, tokens: Ints, asked: Arrays, results: Arrays, endings: Sequence[str]
     ) -> None:
-        """The outputs of every step, named by its ending, are the memory of the caches."""
+        """The cache outputs of every step, named by its ending, are bound to the memory of the caches."""
         rows, binding = self._rows, session.io_binding()
         caches = {name: array[:rows] for name, array in self._arrays.items()}
         outputs = [(f"{t.output}{end}", caches[t.name]) for t in self._state if t.output is not None for end in endings]
@@ -203,7 +203,7 @@ class _Candidate(NamedTuple):
 
 
 def _candidates(live: list[Trace], ids: Ints, log_probs: Floats) -> list[_Candidate]:
-    """All rows' continuations, best first; ties by row, then by rank."""
+    """The continuations of all rows, best first; ties by row, then by rank."""
     found = []
     for row, trace in enumerate(live):
         total = sum(trace.log_probs)
@@ -213,14 +213,16 @@ def _candidates(live: list[Trace], ids: Ints, log_probs: Floats) -> list[_Candid
 
 
 def _advance(candidates: list[_Candidate], size: int) -> tuple[list[Trace], list[Trace], Ints]:
-    """Those in eos within the first `size` end, the others live on until there are `size`: live, ended, parents."""
+    """Live traces, ended traces and the parents of the live ones.
+
+    A candidate that ends within the first `size` is done; of the others, the best `size` go on."""
     following = [candidate for candidate in candidates if not candidate.trace.finished][:size]
     ended = [candidate.trace for candidate in candidates[:size] if candidate.trace.finished]
     return [c.trace for c in following], ended, np.array([c.row for c in following], np.int64)
 
 
 def in_crowds(sources: Sources, rows: int) -> Iterator[list[int]]:
-    """Indices in batches of like length, so that the longest does not keep the others waiting."""
+    """Indices in batches of similar length, so that short sources do not wait for long ones."""
     order = sorted(range(len(sources)), key=lambda i: len(sources[i]))
     for start in range(0, len(order), rows):
         yield order[start : start + rows]
@@ -229,7 +231,7 @@ def in_crowds(sources: Sources, rows: int) -> Iterator[list[int]]:
 def _session(path: Path, threads: int) -> ort.InferenceSession:
     options = ort.SessionOptions()
     options.intra_op_num_threads, options.enable_mem_pattern, options.log_severity_level = threads, False, 3
-    # As the service loads them: see service.engine.runner.
+    # As the service loads them: see service.engine.sessions.
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_BASIC
     options.add_session_config_entry("session.disable_quant_qdq", "1")
     return ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
