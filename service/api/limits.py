@@ -9,12 +9,10 @@ import json
 import logging
 import math
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from dragoman.service.api.keys import Key, KeyRing, replace_file
 from dragoman.service.errors import ClientLeft, Forbidden, QuotaExceeded, RateLimited
@@ -35,13 +33,6 @@ class Caller(NamedTuple):
     def tenant(self) -> str:
         """What scopes the cache; all callers without a key share one scope."""
         return self.key.name if self.key else ""
-
-
-@dataclass
-class Charge:
-    """Characters that were counted for a piece of work; once some of it was delivered, they stay counted."""
-
-    delivered: bool = False
 
 
 class RateLimiter:
@@ -159,29 +150,36 @@ class Gate:
             )
         return caller
 
-    def charge(self, caller: Caller, characters: int) -> AbstractContextManager[Charge]:
-        """Count the characters before the work, so that no two requests share the last ones.
+    def charge(self, caller: Caller, characters: int) -> "Charge":
+        return Charge(self.usage, caller.key, characters)
 
-        What failed is given back, but not what the caller did not wait for, nor what it has had a part of: that work
-        was done.
-        """
-        return nullcontext(Charge()) if caller.key is None else self._charged(caller.key, characters)
 
-    @contextmanager
-    def _charged(self, key: Key, characters: int) -> Iterator[Charge]:
-        name, limit = key.name, key.characters_per_month
-        if limit is not None and self.usage.used(name) + characters > limit:
+class Charge:
+    """Counts the characters of a piece of work for a key, before the work: no two requests share the last ones.
+
+    If the work fails, they are given back. They stay counted if the caller left before the end, or has had a part of
+    the answer: that work was done.
+    """
+
+    def __init__(self, usage: Usage, key: Key | None, characters: int) -> None:
+        self._usage, self._key, self._characters = usage, key, characters
+        self.delivered = False  # the caller has had a part of the answer
+
+    def __enter__(self) -> Self:
+        if self._key is not None:
+            self._check_quota(self._key)
+            self._usage.add(self._key.name, self._characters)
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        failed = isinstance(error, Exception) and not isinstance(error, ClientLeft)
+        if failed and self._key is not None and not self.delivered:
+            self._usage.add(self._key.name, -self._characters)
+
+    def _check_quota(self, key: Key) -> None:
+        used, limit = self._usage.used(key.name), key.characters_per_month
+        if limit is not None and used + self._characters > limit:
             raise QuotaExceeded(
-                f"Quota for this month has been exceeded: {self.usage.used(name)} of {limit} characters are used.",
-                retry_after_seconds=self.usage.seconds_to_next_month(),
+                f"Quota for this month has been exceeded: {used} of {limit} characters are used.",
+                retry_after_seconds=self._usage.seconds_to_next_month(),
             )
-        self.usage.add(name, characters)
-        charge = Charge()
-        try:
-            yield charge
-        except ClientLeft:
-            raise
-        except Exception:
-            if not charge.delivered:
-                self.usage.add(name, -characters)
-            raise

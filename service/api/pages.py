@@ -7,9 +7,8 @@ directory of static files.
 import importlib.util
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import Any
 
-from fastapi import APIRouter, FastAPI
+from fastapi import APIRouter
 from starlette.responses import FileResponse, HTMLResponse, Response
 
 from dragoman.service.settings import Settings
@@ -30,15 +29,6 @@ PLAYGROUND_HEADERS = {
     "Cache-Control": "no-cache",
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
-}
-KEY_SCHEMES = {
-    "bearer": {"type": "http", "scheme": "bearer", "description": "A key, in every API"},
-    "deepl": {
-        "type": "apiKey",
-        "in": "header",
-        "name": "Authorization",
-        "description": "`DeepL-Auth-Key` and a key, in DeepL's API; LibreTranslate's has the field `api_key`",
-    },
 }
 DOCS_PAGE = """<!doctype html>
 <html lang="en">
@@ -72,19 +62,6 @@ def docs_router() -> APIRouter:
     for name, path in files.items():
         router.add_api_route(f"/docs/{name}", _file_route(path), methods=["GET"])
     return router
-
-
-def document_keys(app: FastAPI) -> None:
-    """Say in the document how keys are sent, so that the page can send one. None is needed where there are none."""
-    generate = app.openapi
-
-    def openapi() -> dict[str, Any]:
-        document = generate()
-        document["components"]["securitySchemes"] = KEY_SCHEMES
-        document["security"] = [{}, *({name: []} for name in KEY_SCHEMES)]
-        return document
-
-    app.openapi = openapi  # type: ignore[method-assign] # FastAPI's own way to change the document
 
 
 def _file_route(path: Path, headers: Mapping[str, str] = PAGE_HEADERS) -> Callable[[], Awaitable[Response]]:

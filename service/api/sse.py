@@ -47,7 +47,8 @@ class EventStream(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            await while_connected(receive, self._send_all(send))
+            with while_connected(receive):
+                await self._send_all(send)
         finally:
             await self._events.aclose()
 

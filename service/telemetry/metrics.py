@@ -24,7 +24,6 @@ from dragoman.service.errors import error_types
 from dragoman.service.process import cgroup
 from dragoman.service.telemetry.tallies import Count, Histogram
 
-Api = Literal["native", "deepl", "libretranslate", "operations"]
 # ok: answered; invalid: the caller's mistake; refused: not now (429, 503, 504); failed: ours; cancelled: caller left
 Outcome = Literal["ok", "invalid", "refused", "failed", "cancelled"]
 CacheResult = Literal["hit", "miss", "shared"]  # shared: the same segment was being decoded already
@@ -62,7 +61,9 @@ class MetricRow:
 
 
 class Metrics:
-    def __init__(self, registry: CollectorRegistry | None = None) -> None:
+    def __init__(self, registry: CollectorRegistry | None = None, apis: tuple[str, ...] = ()) -> None:
+        """`apis` are the dialects' labels, whose series exist from the start."""
+        self._apis = apis
         registry = self.registry = registry or CollectorRegistry()  # never the library's global one
         self._read_engines: Callable[[], Mapping[str, EngineGauges]] = dict
         self._declare_http()
@@ -80,7 +81,7 @@ class Metrics:
         )
         self._rejected = self._counter("rejected", "Requests refused, by reason", ("reason",))
         self._cache_lookups = self._counter("cache_lookups", "Segments looked up before decoding", ("result",))
-        for api in get_args(Api):
+        for api in self._apis:
             for pair in (MIXED_PAIR, NO_PAIR):
                 self._request_seconds.labels(api, pair)
             for outcome in get_args(Outcome):
@@ -128,7 +129,7 @@ class Metrics:
 
     # HTTP
 
-    def request_finished(self, api: Api, outcome: Outcome, seconds: float | None, pair: str | None = None) -> None:
+    def request_finished(self, api: str, outcome: Outcome, seconds: float | None, pair: str | None = None) -> None:
         """Count a request; `seconds` is None for those that do not translate, such as probes.
 
         `pair` is what was translated, never what was asked for: a caller must not be able to add series.
@@ -147,7 +148,7 @@ class Metrics:
 
     def observer(self, pair: str) -> "PairObserver":
         """What an engine reports to; its series exist from now on."""
-        for api, each in product(get_args(Api), pair.split("+")):
+        for api, each in product(self._apis, pair.split("+")):
             self._request_seconds.labels(api, each)
         return PairObserver(self, pair)
 
