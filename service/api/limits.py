@@ -12,7 +12,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import Self
 
 from dragoman.service.api.keys import Key, KeyRing, replace_file
 from dragoman.service.errors import ClientLeft, Forbidden, QuotaExceeded, RateLimited
@@ -23,32 +23,20 @@ MAX_CALLERS = 10_000  # remembered at one time; the one seen longest ago is forg
 log = logging.getLogger("dragoman.limits")
 
 
-class Caller(NamedTuple):
-    """Who asks: a key, or else an address."""
-
-    address: str
-    key: Key | None = None
-
-    @property
-    def tenant(self) -> str:
-        """What scopes the cache; all callers without a key share one scope."""
-        return self.key.name if self.key else ""
-
-
 class RateLimiter:
-    """Token buckets: a minute's worth may come at once, then at the rate."""
+    """Token buckets: a minute's requests may come at once, after that as many as the rate allows."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()  # who -> (level, at)
+        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()  # caller -> (level, at)
 
-    def take(self, who: str, per_minute: int) -> float | None:
-        """None when this request may pass, else the seconds until one may."""
+    def take(self, caller: str, per_minute: int) -> float | None:
+        """None if this request may pass, else the seconds until the next one may."""
         now = self._clock()
-        level, at = self._buckets.pop(who, (float(per_minute), now))
+        level, at = self._buckets.pop(caller, (float(per_minute), now))
         level = min(float(per_minute), level + (now - at) * per_minute / 60)
         allowed = level >= 1
-        self._buckets[who] = (level - 1 if allowed else level, now)
+        self._buckets[caller] = (level - 1 if allowed else level, now)
         if len(self._buckets) > MAX_CALLERS:
             self._buckets.popitem(last=False)
         return None if allowed else (1 - level) * 60 / per_minute if per_minute else 60.0
@@ -122,36 +110,36 @@ class Gate:
     def key_required(self) -> bool:
         return self.keys.in_use and self._require_key
 
-    def identify(self, key: str | None, address: str) -> Caller:
-        """Who asks. An unknown key is refused even where none is needed; without a keys file any key is ignored."""
-        if not self.keys.in_use:
-            return Caller(address)
-        if not key:
-            if self._require_key:
-                raise Forbidden("An API key is needed; send one with the request.")
-            return Caller(address)
-        found = self.keys.find(key)
-        if found is None:
-            raise Forbidden("This API key is not known; check it, or ask for a new one.")
-        return Caller(address, found)
-
-    def admit(self, key: str | None, address: str) -> Caller:
-        """Identify the caller, and take one request from its rate."""
-        caller = self.identify(key, address)
-        who, per_minute = f"address {address}", self._requests_per_minute or None
-        if caller.key:
-            who, per_minute = f"key {caller.key.name}", caller.key.requests_per_minute
-        wait = None if per_minute is None else self._rates.take(who, per_minute)
+    def admit(self, sent: str | None, address: str) -> Key | None:
+        """Check the key that was sent, and take one request from its rate, or else from the address's."""
+        key = self._known(sent)
+        caller, per_minute = f"address {address}", self._requests_per_minute or None
+        if key is not None:
+            caller, per_minute = f"key {key.name}", key.requests_per_minute
+        wait = None if per_minute is None else self._rates.take(caller, per_minute)
         if wait is not None:
             raise RateLimited(
                 f"At most {per_minute} requests per minute (counted by each replica on its own); "
                 f"try again in {math.ceil(wait)} s.",
                 retry_after_seconds=wait,
             )
-        return caller
+        return key
 
-    def charge(self, caller: Caller, characters: int) -> "Charge":
-        return Charge(self.usage, caller.key, characters)
+    def charge(self, key: Key | None, characters: int) -> "Charge":
+        return Charge(self.usage, key, characters)
+
+    def _known(self, sent: str | None) -> Key | None:
+        """An unknown key is refused even where none is needed; without a keys file any key is ignored."""
+        if not self.keys.in_use:
+            return None
+        if not sent:
+            if self._require_key:
+                raise Forbidden("An API key is needed; send one with the request.")
+            return None
+        key = self.keys.find(sent)
+        if key is None:
+            raise Forbidden("This API key is not known; check it, or ask for a new one.")
+        return key
 
 
 class Charge:

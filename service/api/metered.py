@@ -13,20 +13,18 @@ from dragoman.service.translation.contract import DoneEvent, StreamEvent, Transl
 
 
 async def let_in(request: ApiRequest) -> None:
-    """Check the key and the rate; from now on the request has a caller. A caller who is refused learns nothing else."""
+    """Check the caller's key and rate before anything else: a caller who is refused learns nothing more."""
     record = request.record
-    key = await record.dialect.find_key(request)
-    caller = request.caller = request.rooms.gate.admit(key, record.address)
-    record.key = caller.key.name if caller.key else None
+    key = request.key = request.rooms.gate.admit(await record.dialect.find_key(request), record.address)
+    record.key = key.name if key else None
 
 
 async def translate(
     request: ApiRequest, texts: Sequence[str], source: str, target: str, options: TranslationOptions
 ) -> TranslationResult:
-    rooms, caller = request.rooms, request.caller
-    num_characters = note_texts(request, texts)
-    with rooms.gate.charge(caller, num_characters), while_connected(request.receive):
-        result = await rooms.translator.translate(texts, source, target, options, caller.tenant)
+    rooms, num_characters = request.rooms, note_texts(request, texts)
+    with rooms.gate.charge(request.key, num_characters), while_connected(request.receive):
+        result = await rooms.translator.translate(texts, source, target, options, request.tenant)
     _note_result(request, result)
     return result
 
@@ -35,10 +33,9 @@ async def stream(
     request: ApiRequest, text: str, source: str, target: str, options: TranslationOptions
 ) -> AsyncGenerator[StreamEvent, None]:
     """Closing the generator, as an answer does whose caller left, cancels the work."""
-    rooms, caller = request.rooms, request.caller
-    num_characters = note_texts(request, [text])
-    with rooms.gate.charge(caller, num_characters) as charge:
-        events = rooms.translator.stream(text, source, target, options, caller.tenant)
+    rooms, num_characters = request.rooms, note_texts(request, [text])
+    with rooms.gate.charge(request.key, num_characters) as charge:
+        events = rooms.translator.stream(text, source, target, options, request.tenant)
         async with aclosing(events):
             async for event in events:
                 if isinstance(event, DoneEvent):

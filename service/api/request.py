@@ -7,11 +7,11 @@ from starlette.types import Receive, Scope
 
 from dragoman.service.api.context import RequestRecord, Rooms, header_in
 from dragoman.service.api.fields import MAX_FIELDS, Fields, parse_fields
-from dragoman.service.api.limits import Caller
+from dragoman.service.api.keys import Key
 
 
 class ApiRequest(Request):
-    caller: Caller  # set when the caller has been let in
+    key: Key | None  # the caller's, once it has been let in
 
     def __init__(self, scope: Scope, receive: Receive, content: bytes, rooms: Rooms) -> None:
         super().__init__(scope, receive)
@@ -19,6 +19,11 @@ class ApiRequest(Request):
         self.rooms = rooms
         self.record: RequestRecord = scope["state"]["record"]
         self._fields: Fields | None = None
+
+    @property
+    def tenant(self) -> str:
+        """What scopes the cache; all callers without a key share one scope."""
+        return self.key.name if self.key else ""
 
     def header(self, name: bytes) -> str | None:
         return header_in(self.scope, name)

@@ -133,7 +133,7 @@ async def get_languages(request: ApiRequest) -> Response:
 @router.get("/usage", summary="Characters used by this key", responses=RESPONSES)
 async def get_usage(request: ApiRequest) -> Response:
     await let_in(request)
-    key = request.caller.key
+    key = request.key
     used = request.rooms.gate.usage.used(key.name) if key else 0
     limit = key.characters_per_month if key else None
     return JsonAnswer({"character_count": used, "character_limit": UNLIMITED if limit is None else limit})

@@ -131,7 +131,7 @@ class ExplainResponse(BaseModel):
 async def post_explain(request: ApiRequest) -> Response:
     await let_in(request)
     body = read_json(request, ExplainRequest)
-    rooms, caller = request.rooms, request.caller
+    rooms = request.rooms
     if rooms.explanations is None:
         raise NotFound("Explanations are not available on this server.")
     # Not noted as a translation: its time would distort the metric of those.
@@ -143,8 +143,8 @@ async def post_explain(request: ApiRequest) -> Response:
         self_attention=body.self_attention,
         numbers=NumbersOf(**body.numbers.model_dump()) if body.numbers else None,
     )
-    with rooms.gate.charge(caller, len(body.text)), while_connected(request.receive):
-        explained = await rooms.explanations.explain(body.text, body.source, body.target, options, caller.tenant)
+    with rooms.gate.charge(request.key, len(body.text)), while_connected(request.receive):
+        explained = await rooms.explanations.explain(body.text, body.source, body.target, options, request.tenant)
     return JsonAnswer(explained_json(explained))
 
 
