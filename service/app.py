@@ -88,7 +88,7 @@ def create_app(
     )
     app.state.rooms = rooms
     _include_routes(app, settings, dialects)
-    extend_document(app, [body for dialect in dialects for body in dialect.bodies])
+    extend_document(app, dialects)
     return app
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Lifecycle:
-    """Where the server is in its life; `server.py` and the lifespan write it, probes read it."""
+    """Whether the server is loading, serving or draining: set by `server.py` and `lifespan.py`, read by probes."""
 
     loaded: bool = False
     draining: bool = False
@@ -92,7 +92,7 @@ class RequestRecord:
 
 
 def header_in(scope: Scope, name: bytes) -> str | None:
-    """The first header of this name, in small letters, as a server gives them."""
+    """The first header of this name; servers give names in small letters."""
     for each, value in scope["headers"]:
         if each == name:
             return str(value, "latin-1")

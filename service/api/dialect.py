@@ -9,8 +9,8 @@ takes what no other claims. Where the body is not known yet (it is too large, it
 """
 
 import re
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from fastapi import APIRouter
@@ -54,6 +54,8 @@ class Dialect:
     claims: Callable[[ApiRequest], Awaitable[bool]] = every_request  # asked only for a path that several share
     find_key: Callable[[ApiRequest], Awaitable[str | None]] = key_in_header
     carry_warnings: Callable[[Response, TranslationResult], None] = warn_in_header
+    quiet_paths: tuple[str, ...] = ()  # endpoints whose good answers are not logged: probes ask all the time
+    key_schemes: Mapping[str, Any] = field(default_factory=dict)  # how a key is sent, for the OpenAPI document
     bodies: tuple[type[BaseModel], ...] = ()  # JSON bodies that the OpenAPI document should describe
 
 

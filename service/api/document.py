@@ -1,6 +1,6 @@
 """The OpenAPI document: FastAPI's own, with what it cannot see in endpoints that read their bodies themselves."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from fastapi import FastAPI
@@ -9,28 +9,21 @@ from fastapi.openapi.models import Components
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-KEY_SCHEMES = {
-    "bearer": {"type": "http", "scheme": "bearer", "description": "A key, in every API"},
-    "deepl": {
-        "type": "apiKey",
-        "in": "header",
-        "name": "Authorization",
-        "description": "`DeepL-Auth-Key` and a key, in DeepL's API; LibreTranslate's has the field `api_key`",
-    },
-}
+from dragoman.service.api.dialect import Dialect
 
 
-def extend_document(app: FastAPI, bodies: Iterable[type[BaseModel]]) -> None:
+def extend_document(app: FastAPI, dialects: Sequence[Dialect]) -> None:
     """Describe JSON bodies, and how keys are sent, so that the page can send one. A server without keys needs none."""
     generate = app.openapi
-    schemas = _schemas(bodies)
+    schemas = _schemas([body for dialect in dialects for body in dialect.bodies])
+    key_schemes = {name: scheme for dialect in dialects for name, scheme in dialect.key_schemes.items()}
 
     def openapi() -> dict[str, Any]:
         document = generate()
         components = document["components"]
         components["schemas"] = dict(sorted({**components["schemas"], **schemas}.items()))
-        components["securitySchemes"] = KEY_SCHEMES
-        document["security"] = [{}, *({name: []} for name in KEY_SCHEMES)]
+        components["securitySchemes"] = key_schemes
+        document["security"] = [{}, *({name: []} for name in key_schemes)]
         return document
 
     app.openapi = openapi  # type: ignore[method-assign] # FastAPI's own way to change the document

@@ -1,8 +1,8 @@
 """How much a caller may ask for: requests per minute, and characters per month.
 
-Rates are counted in memory, so they hold per replica. Characters are counted per key and calendar month (UTC), and
-kept in the state directory across restarts; without one they count since the start. A replica owns its state
-directory: two that share one overwrite each other's counts.
+Rates are counted in memory, by each replica on its own. Characters are counted per key and calendar month (UTC) and
+kept in the state directory across restarts; without a state directory they are counted from the start of the process.
+A replica needs a state directory of its own: two that share one overwrite each other's counts.
 """
 
 import json
@@ -18,7 +18,7 @@ from dragoman.service.api.keys import Key, KeyRing, replace_file
 from dragoman.service.errors import ClientLeft, Forbidden, QuotaExceeded, RateLimited
 
 USAGE_FILE = "usage.json"
-MAX_CALLERS = 10_000  # remembered at one time; the one seen longest ago is forgotten first
+MAX_CALLERS = 10_000  # remembered at one time; the one not seen for longest is forgotten first
 
 log = logging.getLogger("dragoman.limits")
 
@@ -65,7 +65,7 @@ class Usage:
         return (first - now).total_seconds()
 
     def save(self) -> None:
-        """Write what changed since the last time, if there is a place for it."""
+        """Write the counts if they have changed, and if there is a state directory."""
         if self._path is None or self._characters == self._saved:
             return
         snapshot = dict(self._characters)

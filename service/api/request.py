@@ -18,7 +18,7 @@ class ApiRequest(Request):
         self.content = content  # the whole body
         self.rooms = rooms
         self.record: RequestRecord = scope["state"]["record"]
-        self._fields: Fields | None = None
+        self._read_fields: Fields | None = None
 
     @property
     def tenant(self) -> str:
@@ -35,13 +35,13 @@ class ApiRequest(Request):
 
     async def fields(self) -> Fields:
         """The fields of the query and of the body, which may be JSON or a form."""
-        if self._fields is None:
+        if self._read_fields is None:
             content_type = (self.header(b"content-type") or "").partition(";")[0].strip().lower()
             form = None
             if content_type == "multipart/form-data":
                 form = await self.form(max_files=0, max_fields=MAX_FIELDS)
-            self._fields = parse_fields(content_type, self.scope["query_string"], self.content, form)
-        return self._fields
+            self._read_fields = parse_fields(content_type, self.scope["query_string"], self.content, form)
+        return self._read_fields
 
 
 def bearer_key(request: ApiRequest) -> str | None:

@@ -1,4 +1,7 @@
-"""Around every request: its id, its record, the headers of every answer, one line in the log, the request metrics."""
+"""The outermost layer: gives a request its id and its record, adds headers to every answer, and closes the record.
+
+A closed record becomes one line in the log, the metrics of requests and, if wanted, a trace.
+"""
 
 import logging
 import random
@@ -17,11 +20,10 @@ Header = tuple[bytes, bytes]
 REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 API_CONTENT_SECURITY_POLICY = "default-src 'none'; frame-ancestors 'none'"
 ALWAYS = ((b"x-content-type-options", b"nosniff"), (b"x-frame-options", b"DENY"), (b"referrer-policy", b"no-referrer"))
-UNLESS_SAID = (
+UNLESS_GIVEN = (
     (b"content-security-policy", API_CONTENT_SECURITY_POLICY.encode()),
     (b"cache-control", b"no-store"),
 )
-QUIET_ROUTES = frozenset({"/healthz", "/readyz", "/v2/health/live", "/v2/health/ready", "/metrics"})
 
 access_log = logging.getLogger(ACCESS)
 
@@ -78,10 +80,10 @@ class Tracking:
         return send_with_headers
 
     def _headers(self, own: Sequence[Header], record: RequestRecord) -> list[Header]:
-        """An answer's own headers, and what every answer says besides."""
-        said = dict(own)
+        """An answer's own headers, and those that every answer has."""
+        given = dict(own)
         headers = [*own, (b"x-request-id", record.request_id.encode()), *ALWAYS]
-        headers += [header for header in UNLESS_SAID if header[0] not in said]
+        headers += [header for header in UNLESS_GIVEN if header[0] not in given]
         if self._lifecycle.draining:
             headers.append((b"connection", b"close"))
         return headers
@@ -97,14 +99,14 @@ class Tracking:
         if self._tracing is not None and record.translates:
             name = f"{record.method} {record.route}"
             self._tracing.export(name, seconds, _stages(record), _attributes(record, outcome), record.trace_parent)
-        if self._log_requests and (outcome != "ok" or record.route not in QUIET_ROUTES):
+        if self._log_requests and (outcome != "ok" or record.route not in record.dialect.quiet_paths):
             access_log.info("request", extra=_fields(record, outcome, seconds))
 
 
 def _outcome(status: int) -> Outcome:
     if status < 400:
         return "ok"
-    if status in (429, 456, 503, 504):
+    if status in (429, 456, 503, 504):  # 456 is DeepL's status for an exhausted quota
         return "refused"
     return "invalid" if status < 500 else "failed"
 

@@ -1,6 +1,6 @@
 """Reads a JSON body or a query as a pydantic model, and says in plain sentences what is wrong with it.
 
-Sentences name fields and never quote values: a value may be text that somebody wants translated.
+Sentences name fields and never quote values: a value may be the text to translate.
 """
 
 import json

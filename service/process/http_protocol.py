@@ -30,7 +30,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         async def answer(scope: Any, receive: Any, send: Any) -> None:
             await app(scope, receive, send)
             if cycle.response_started and not cycle.response_complete and not cycle.disconnected:
-                # The app gave the answer up because nobody reads it. Closing would wait for a reader, so abort.
+                # The app gave the answer up: the caller does not read it. Closing would wait for the caller, so abort.
                 cycle.disconnected = True
                 self.transport.abort()
 

@@ -5,7 +5,7 @@ Unknown fields are ignored, as DeepL does; our own decoding options (`beam_size`
 
 | field of DeepL | here |
 |---|---|
-| `target_lang` EN-US, EN-GB, PT-BR, … | the language before the dash; we have one variety of each |
+| `target_lang` EN-US, EN-GB, PT-BR, … | the region's bundle where there is one, else the language before the dash |
 | `split_sentences` 0, 1, nonewlines | 0 keeps each line whole; 1 and nonewlines split (a line break always separates) |
 | `tag_handling` xml, html | tags and entities are kept, as they are in every text |
 | `ignore_tags` | with `tag_handling`: those elements are left as they are |
@@ -39,9 +39,9 @@ from dragoman.service.translation.spans import outermost
 
 TAG_NAME = re.compile(r"[A-Za-z_][\w:.-]{0,63}")
 IGNORED_TAG = re.compile(rf"<(?P<close>/?)(?P<name>{TAG_NAME.pattern})(?:\s[^<>]*+)?(?<!/)>")
-MOST_IGNORED = 1000  # different elements: each is looked for like a term of a glossary
+MOST_IGNORED = 1000  # different elements; each becomes a term of the glossary
 QUOTA_STATUS = 456  # DeepL's own
-UNLIMITED = 1_000_000_000_000  # what DeepL answers for accounts without a limit
+UNLIMITED = 1_000_000_000_000  # DeepL's answer for an account without a limit
 VARIETIES = {  # the client refuses plain EN and PT as targets before it sends anything
     "en": (("EN-US", "English (American)"), ("EN-GB", "English (British)")),
     "pt": (("PT-BR", "Portuguese (Brazilian)"), ("PT-PT", "Portuguese (European)")),
@@ -102,8 +102,8 @@ TRANSLATE_BODY = {
     "/translate", summary="Translate, as DeepL does", responses=RESPONSES, openapi_extra={"requestBody": TRANSLATE_BODY}
 )
 async def post_translate(request: ApiRequest) -> Response:
-    fields = await request.fields()
     await let_in(request)
+    fields = await request.fields()
     texts = fields.texts("text")
     if not texts:
         raise BadRequest("Parameter 'text' not specified.")
@@ -117,8 +117,8 @@ async def post_translate(request: ApiRequest) -> Response:
 @router.get("/languages", summary="Languages, as DeepL lists them", responses=RESPONSES)
 @router.post("/languages", summary="The same, by POST", responses=RESPONSES, operation_id="languages")
 async def get_languages(request: ApiRequest) -> Response:
-    fields = await request.fields()
     await let_in(request)
+    fields = await request.fields()
     wanted = fields.text("type") or "source"
     if wanted not in ("source", "target"):
         raise BadRequest("Value for 'type' not supported; it is source or target.")
@@ -215,4 +215,18 @@ def _translation_json(text: str, translation: Translation) -> dict[str, Any]:
     }
 
 
-DIALECT = Dialect("deepl", (router,), render_error, prefixes=("/v2/", "/v3/"), find_key=find_key)
+DIALECT = Dialect(
+    "deepl",
+    (router,),
+    render_error,
+    prefixes=("/v2/", "/v3/"),
+    find_key=find_key,
+    key_schemes={
+        "deepl": {
+            "type": "apiKey",
+            "in": "header",
+            "name": "Authorization",
+            "description": "`DeepL-Auth-Key` and a key, in DeepL's API; LibreTranslate's has the field `api_key`",
+        }
+    },
+)

@@ -17,8 +17,12 @@ from dragoman.service.api.request import ApiRequest
 from dragoman.service.bundles.manifest import Bundle
 from dragoman.service.errors import NotFound
 
-NAME_PARAMETER: dict[str, Any] = {
-    "parameters": [{"name": "name", "in": "path", "required": True, "schema": {"type": "string", "title": "Name"}}]
+OPTIONAL_TEXT = {"anyOf": [{"type": "string"}, {"type": "null"}], "title": "Version"}
+PARAMETERS: dict[str, Any] = {
+    "parameters": [
+        {"name": "name", "in": "path", "required": True, "schema": {"type": "string", "title": "Name"}},
+        {"name": "version", "in": "query", "required": False, "schema": OPTIONAL_TEXT},
+    ]
 }
 
 router = APIRouter(prefix="/v2", tags=["operations"])
@@ -43,7 +47,7 @@ async def kserve_server(request: ApiRequest) -> Response:
     "/models/{name}/ready",
     summary="KServe: this bundle serves",
     responses=document_problems(NotFound),
-    openapi_extra=NAME_PARAMETER,
+    openapi_extra=PARAMETERS,
 )
 @router.get("/models/{name}/versions/{version}/ready", include_in_schema=False)
 async def kserve_model_ready(request: ApiRequest) -> Response:
@@ -54,7 +58,7 @@ async def kserve_model_ready(request: ApiRequest) -> Response:
     "/models/{name}",
     summary="KServe: what this bundle is",
     responses=document_problems(NotFound),
-    openapi_extra=NAME_PARAMETER,
+    openapi_extra=PARAMETERS,
 )
 @router.get("/models/{name}/versions/{version}", include_in_schema=False)
 async def kserve_model(request: ApiRequest) -> Response:
@@ -65,11 +69,18 @@ async def kserve_model(request: ApiRequest) -> Response:
 
 
 def _bundle(request: ApiRequest) -> Bundle:
-    name, version = request.path_params["name"], request.path_params.get("version")
+    name = request.path_params["name"]
+    version = request.path_params.get("version") or request.query_params.get("version")
     for bundle in request.rooms.catalog.bundles():
         if bundle.name == name and version in (None, bundle.version):
             return bundle
     raise NotFound("No bundle of this name and version serves; /v1/models lists them.")
 
 
-DIALECT = Dialect(LABEL, (router,), render_problem, prefixes=("/v2/health", "/v2/models"))
+DIALECT = Dialect(
+    LABEL,
+    (router,),
+    render_problem,
+    prefixes=("/v2/health", "/v2/models"),
+    quiet_paths=("/v2/health/live", "/v2/health/ready"),
+)

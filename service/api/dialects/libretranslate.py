@@ -75,8 +75,8 @@ def _body(schema: dict[str, Any], example: dict[str, Any]) -> dict[str, Any]:
     openapi_extra=_body(TRANSLATE_SCHEMA, {"q": "O gato dorme.", "source": "pt", "target": "en"}),
 )
 async def post_translate(request: ApiRequest) -> Response:
-    fields = await request.fields()
     await let_in(request)
+    fields = await request.fields()
     texts = _texts(fields)
     num_alternatives = fields.number("alternatives")
     source, target = _language(fields, "source"), _language(fields, "target")
@@ -94,8 +94,8 @@ async def post_translate(request: ApiRequest) -> Response:
     openapi_extra=_body(DETECT_SCHEMA, {"q": "O gato dorme."}),
 )
 async def post_detect(request: ApiRequest) -> Response:
-    fields = await request.fields()
     await let_in(request)
+    fields = await request.fields()
     text, limit = _texts(fields)[0], request.rooms.settings.max_characters
     if note_texts(request, [text]) > limit:
         raise TooLarge(f"The text is longer than {limit} characters; send a part of it.")

@@ -64,7 +64,7 @@ async def post_translate(request: ApiRequest) -> Response:
         200: {
             "description": "Server-sent events: `token` {segment, text}, `segment` {index, …}, `done` (what "
             "`/v1/translate` answers), or `error` (a problem). The texts of all tokens, joined, are the translation. "
-            "With a beam whole segments come at once.",
+            "With a beam, whole segments come at once.",
             "content": document_events("token", "segment", "done", "error"),
         },
         **document_problems(*TRANSLATION_PROBLEMS),
@@ -183,5 +183,6 @@ DIALECT = Dialect(
     render_error=render_problem,
     prefixes=("/v1/",),
     carry_warnings=warn_in_body,
+    key_schemes={"bearer": {"type": "http", "scheme": "bearer", "description": "A key, in every API"}},
     bodies=(schemas.TranslateRequest, schemas.StreamRequest, explain.ExplainRequest),
 )

@@ -1,4 +1,4 @@
-"""For whoever runs the server: probes and metrics, which need no key.
+"""For the people and programs that run the server: probes and metrics. They need no key.
 
 Live means that the process answers; ready, that a bundle is loaded and the server is not about to stop. This dialect
 also answers for every path that belongs to no other.
@@ -58,4 +58,4 @@ async def get_metrics(request: ApiRequest) -> Response:
     return Response(content, headers={"Content-Type": content_type})
 
 
-DIALECT = Dialect(LABEL, (router,), render_problem, prefixes=("/",))
+DIALECT = Dialect(LABEL, (router,), render_problem, prefixes=("/",), quiet_paths=("/healthz", "/readyz", "/metrics"))
