@@ -24,9 +24,9 @@ from dragoman.service.api.cors import Cors
 from dragoman.service.api.dialect import WARNINGS_HEADER, Dialect, DialectIndex
 from dragoman.service.api.dialects import deepl, kserve, libretranslate, native, operations
 from dragoman.service.api.dispatch import Dispatch
-from dragoman.service.api.document import extend_document
 from dragoman.service.api.keys import KeyRing
 from dragoman.service.api.limits import Gate, RateLimiter, Usage
+from dragoman.service.api.openapi import extend_document
 from dragoman.service.api.tracking import Tracking
 from dragoman.service.assembly import Parts, build_parts, pair_label
 from dragoman.service.engine.loop import EngineSnapshot

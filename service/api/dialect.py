@@ -18,11 +18,22 @@ from fastapi.routing import APIRoute
 from pydantic import BaseModel
 from starlette.responses import Response
 
-from dragoman.service.api.request import ApiRequest, bearer_key
+from dragoman.service.api.api_request import ApiRequest, bearer_key
 from dragoman.service.errors import DragomanError
 from dragoman.service.translation.contract import TranslationResult
 
 WARNINGS_HEADER = "X-Dragoman-Warnings"
+DOCUMENTED_WARNINGS: dict[int | str, dict[str, Any]] = {  # for the routes that use `warn_in_header`
+    200: {
+        "description": "Successful Response",
+        "headers": {
+            WARNINGS_HEADER: {
+                "description": "Only if something may be lost: the native API's warnings and finish reasons",
+                "schema": {"type": "string"},
+            }
+        },
+    }
+}
 
 
 async def key_in_header(request: ApiRequest) -> str | None:

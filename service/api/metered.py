@@ -7,8 +7,8 @@ checking the text, and everything else, is the translator's.
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 
+from dragoman.service.api.api_request import ApiRequest
 from dragoman.service.api.connection import while_connected
-from dragoman.service.api.request import ApiRequest
 from dragoman.service.translation.contract import DoneEvent, StreamEvent, TranslationOptions, TranslationResult
 
 

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from dragoman.service.api.request import ApiRequest
+from dragoman.service.api.api_request import ApiRequest
 from dragoman.service.errors import BadRequest, DragomanError, InvalidRequest
 
 M = TypeVar("M", bound=BaseModel)

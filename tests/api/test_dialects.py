@@ -10,11 +10,11 @@ from fastapi.routing import APIRoute
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from dragoman.service.api.answers import JsonAnswer
+from dragoman.service.api.api_request import ApiRequest
 from dragoman.service.api.dialect import WARNINGS_HEADER, Dialect, DialectIndex
+from dragoman.service.api.json_answer import JsonAnswer
 from dragoman.service.api.keys import Key, digest, write_keys
 from dragoman.service.api.metered import let_in, translate
-from dragoman.service.api.request import ApiRequest
 from dragoman.service.app import DIALECTS, create_app
 from dragoman.service.engine.job import FinishReason
 from dragoman.service.errors import DragomanError

@@ -26,13 +26,13 @@ from typing import Any
 from fastapi import APIRouter
 from starlette.responses import Response
 
-from dragoman.service.api.answers import JSON, JsonAnswer
-from dragoman.service.api.dialect import Dialect
+from dragoman.service.api.api_request import ApiRequest, bearer_key
+from dragoman.service.api.dialect import DOCUMENTED_WARNINGS, Dialect
 from dragoman.service.api.fields import Fields
+from dragoman.service.api.json_answer import JSON, JsonAnswer
 from dragoman.service.api.languages import name_of, read_code
 from dragoman.service.api.metered import let_in, translate
 from dragoman.service.api.refusals import COMMON_REFUSALS, document
-from dragoman.service.api.request import ApiRequest, bearer_key
 from dragoman.service.errors import BadRequest, DragomanError, InvalidRequest, QuotaExceeded, TooLarge, UnknownPair
 from dragoman.service.translation.contract import AUTO, Translation, TranslationOptions
 from dragoman.service.translation.spans import outermost
@@ -99,7 +99,10 @@ TRANSLATE_BODY = {
 
 
 @router.post(
-    "/translate", summary="Translate, as DeepL does", responses=RESPONSES, openapi_extra={"requestBody": TRANSLATE_BODY}
+    "/translate",
+    summary="Translate, as DeepL does",
+    responses=DOCUMENTED_WARNINGS | RESPONSES,
+    openapi_extra={"requestBody": TRANSLATE_BODY},
 )
 async def post_translate(request: ApiRequest) -> Response:
     await let_in(request)

@@ -14,11 +14,11 @@ from pydantic.config import JsonDict
 from starlette.responses import Response
 
 from dragoman.service.api import schemas
-from dragoman.service.api.answers import JsonAnswer
+from dragoman.service.api.api_request import ApiRequest
 from dragoman.service.api.connection import while_connected
+from dragoman.service.api.json_answer import JsonAnswer
 from dragoman.service.api.metered import let_in
 from dragoman.service.api.problems import TRANSLATION_PROBLEMS, document_problems
-from dragoman.service.api.request import ApiRequest
 from dragoman.service.api.schemas import LanguageCode, finite
 from dragoman.service.api.validation import document_body, read_json
 from dragoman.service.engine.explainer import BeamTree

@@ -9,11 +9,11 @@ from typing import Any
 from fastapi import APIRouter
 from starlette.responses import Response
 
-from dragoman.service.api.answers import JsonAnswer
+from dragoman.service.api.api_request import ApiRequest
 from dragoman.service.api.dialect import Dialect
 from dragoman.service.api.dialects.operations import LABEL, PROBE_RESPONSES, liveness, readiness
+from dragoman.service.api.json_answer import JsonAnswer
 from dragoman.service.api.problems import document_problems, render_problem
-from dragoman.service.api.request import ApiRequest
 from dragoman.service.bundles.manifest import Bundle
 from dragoman.service.errors import NotFound
 

@@ -12,13 +12,13 @@ from typing import Any
 from fastapi import APIRouter
 from starlette.responses import Response
 
-from dragoman.service.api.answers import JSON, JsonAnswer
-from dragoman.service.api.dialect import Dialect
+from dragoman.service.api.api_request import ApiRequest, bearer_key
+from dragoman.service.api.dialect import DOCUMENTED_WARNINGS, Dialect
 from dragoman.service.api.fields import Fields
+from dragoman.service.api.json_answer import JSON, JsonAnswer
 from dragoman.service.api.languages import name_of, read_code
 from dragoman.service.api.metered import let_in, note_texts, translate
 from dragoman.service.api.refusals import COMMON_REFUSALS, document
-from dragoman.service.api.request import ApiRequest, bearer_key
 from dragoman.service.errors import BadRequest, DragomanError, InvalidRequest, TooLarge, UnknownPair
 from dragoman.service.translation.contract import AUTO, Detection, Translation, TranslationOptions, TranslationResult
 from dragoman.service.translation.variants import variants
@@ -71,7 +71,7 @@ def _body(schema: dict[str, Any], example: dict[str, Any]) -> dict[str, Any]:
 @router.post(
     "/translate",
     summary="Translate, as LibreTranslate does",
-    responses=RESPONSES,
+    responses=DOCUMENTED_WARNINGS | RESPONSES,
     openapi_extra=_body(TRANSLATE_SCHEMA, {"q": "O gato dorme.", "source": "pt", "target": "en"}),
 )
 async def post_translate(request: ApiRequest) -> Response:

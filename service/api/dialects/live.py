@@ -14,9 +14,9 @@ from fastapi import APIRouter
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
+from dragoman.service.api.api_request import ApiRequest
 from dragoman.service.api.context import Rooms
 from dragoman.service.api.problems import document_problems
-from dragoman.service.api.request import ApiRequest
 from dragoman.service.api.sse import Event, EventStream, document_events
 from dragoman.service.api.validation import document_query, read_query
 from dragoman.service.errors import BadRequest, InvalidRequest, RateLimited

@@ -13,15 +13,15 @@ from fastapi import APIRouter
 from starlette.responses import Response
 
 from dragoman.service.api import schemas
-from dragoman.service.api.answers import JsonAnswer
+from dragoman.service.api.api_request import ApiRequest
 from dragoman.service.api.connection import while_connected
 from dragoman.service.api.dialect import Dialect, warn_in_body
 from dragoman.service.api.dialects import explain, live
+from dragoman.service.api.json_answer import JsonAnswer
 from dragoman.service.api.languages import name_of
 from dragoman.service.api.metered import let_in, stream, translate
 from dragoman.service.api.problems import TRANSLATION_PROBLEMS, document_problems, problem, render_problem
 from dragoman.service.api.refusals import as_dragoman_error
-from dragoman.service.api.request import ApiRequest
 from dragoman.service.api.schemas import finite
 from dragoman.service.api.sse import Event, EventStream, document_events
 from dragoman.service.api.validation import document_body, read_json

@@ -6,7 +6,7 @@ import pytest
 from starlette.responses import Response
 from starlette.types import Message
 
-from dragoman.service.api.answers import JsonAnswer
+from dragoman.service.api.json_answer import JsonAnswer
 
 
 async def sent(answer: Response) -> list[Message]:
