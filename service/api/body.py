@@ -25,13 +25,15 @@ class BodyReader:
         """The whole body. Raises one of our refusals, or ClientLeft."""
         refused = (scope.get("extensions") or {}).get(HEADERS_TOO_LARGE)
         if refused:
-            raise HeadersTooLarge(f"The request line and headers are larger than {refused['limit']} bytes.")
+            raise HeadersTooLarge(f"The request line and headers are larger than {refused['limit']} bytes; send less.")
         self._refuse_early(scope)
         try:
             async with asyncio.timeout(self._timeout_seconds):
                 return await self._read_all(receive)
         except TimeoutError:
-            raise SlowBody(f"The body did not arrive within {self._timeout_seconds:g} s.") from None
+            raise SlowBody(
+                f"The body did not arrive within {self._timeout_seconds:g} s; send it faster, or in parts."
+            ) from None
 
     async def _read_all(self, receive: Receive) -> bytes:
         chunks: list[bytes] = []

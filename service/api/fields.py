@@ -14,11 +14,11 @@ from pydantic import ValidationError
 from starlette.datastructures import FormData
 
 from dragoman.service.api.schemas import Options
+from dragoman.service.api.sentences import describe
 from dragoman.service.errors import BadRequest, InvalidRequest
 from dragoman.service.translation.contract import TranslationOptions
 
-MAX_FIELDS = 20_000  # the body's limit bounds them anyway; this bounds the time spent on empty ones
-TRUE, FALSE = frozenset({"1", "true", "yes", "on"}), frozenset({"", "0", "false", "no", "off"})
+MAX_FIELDS = 20_000  # the limit of the body's size would still allow millions of empty ones
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Fields:
 
     values: Mapping[str, list[Any]]
     from_form: bool
-    lists: frozenset[str] = frozenset()  # fields that were a list in JSON, also if of one
+    lists: frozenset[str] = frozenset()  # fields that were a list in JSON, also a list of one
 
     def is_list(self, name: str) -> bool:
         return name in self.lists or len(self.values.get(name, ())) > 1
@@ -50,12 +50,6 @@ class Fields:
             raise BadRequest(f"{name} must be a single value.")
         return str(values[-1]).lower() if isinstance(values[-1], bool) else str(values[-1])
 
-    def flag(self, name: str) -> bool:
-        value = (self.text(name) or "").lower()
-        if value not in TRUE | FALSE:
-            raise BadRequest(f"{name} must be 1 or 0.")
-        return value in TRUE
-
     def number(self, name: str, default: int = 0) -> int:
         value = self.text(name)
         if value is None or value == "":
@@ -73,9 +67,7 @@ class Fields:
             # The answers of these APIs cannot say that a translation is only a part of one.
             return Options(**{**given, **fixed}).options()._replace(whole=True)
         except ValidationError as error:
-            problem = error.errors(include_url=False, include_input=False, include_context=False)[0]
-            name = str(problem["loc"][0]) if problem["loc"] else "the options"
-            raise InvalidRequest(f"{name}: {problem['msg']}.") from None
+            raise InvalidRequest(describe(error)) from None
 
 
 def parse_fields(content_type: str, query: bytes, body: bytes, form: FormData | None) -> Fields:
@@ -111,9 +103,9 @@ def _urlencoded(data: bytes) -> dict[str, list[Any]]:
     try:
         pairs = parse_qsl(data.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=MAX_FIELDS)
     except UnicodeError:
-        raise BadRequest("The form is not percent-encoded UTF-8; encode it so.") from None
+        raise BadRequest("The form must be UTF-8 with percent signs; encode it again.") from None
     except ValueError:
-        raise BadRequest("The form has too many fields.") from None
+        raise BadRequest(f"The form has too many fields; at most {MAX_FIELDS} are read.") from None
     for name, value in pairs:
         values.setdefault(name, []).append(value)
     return values

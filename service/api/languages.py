@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-# English names, as the two APIs that we speak give them. A code that is missing here is its own name.
+# English names, as other APIs give them. A code that is missing here is its own name.
 NAMES: Mapping[str, str] = {
     "ar": "Arabic", "bg": "Bulgarian", "ca": "Catalan", "cs": "Czech", "da": "Danish", "de": "German", "el": "Greek",
     "en": "English", "es": "Spanish", "et": "Estonian", "eu": "Basque", "fi": "Finnish", "fr": "French",

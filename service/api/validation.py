@@ -1,23 +1,18 @@
-"""Reads a JSON body or a query as a pydantic model, and says in plain sentences what is wrong with it.
-
-Sentences name fields and never quote values: a value may be the text to translate.
-"""
+"""Reads a JSON body or a query as a pydantic model, and documents both for OpenAPI."""
 
 import json
-import re
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
 from dragoman.service.api.api_request import ApiRequest
+from dragoman.service.api.sentences import describe
 from dragoman.service.errors import BadRequest, DragomanError, InvalidRequest
 
 M = TypeVar("M", bound=BaseModel)
 
-FIELD = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,39}")  # a field's name is repeated to the caller only if it looks like one
 NOT_AN_OBJECT = frozenset({"model_type", "model_attributes_type", "dict_type"})
-MOST_SENTENCES = 5
 
 
 def read_json(request: ApiRequest, model: type[M]) -> M:
@@ -82,28 +77,11 @@ def _read_again(content: bytes, model: type[M]) -> M:
 
 
 def _refusal(error: ValidationError) -> DragomanError:
-    problems = error.errors(include_url=False)
-    if problems[0]["type"] in NOT_AN_OBJECT and not problems[0]["loc"]:
+    first = error.errors(include_url=False)[0]
+    if first["type"] in NOT_AN_OBJECT and not first["loc"]:
         return _no_object()
-    sentences = dict.fromkeys(_sentence(problem) for problem in problems)  # a union complains once per member
-    return InvalidRequest("; ".join(list(sentences)[:MOST_SENTENCES]) + ".")
+    return InvalidRequest(describe(error))
 
 
 def _no_object() -> BadRequest:
     return BadRequest("The body must be a JSON object, sent with Content-Type: application/json.")
-
-
-def _sentence(problem: Mapping[str, Any]) -> str:
-    path = problem["loc"]
-    name = str(path[0]) if path and FIELD.fullmatch(str(path[0])) else "a field"
-    if problem["type"] == "extra_forbidden":
-        return f"{name} is not a field of this request"
-    if name == "text" and problem["type"] not in ("missing", "too_short", "too_long"):
-        several = len(path) > 1  # behind the field's name: which member of the union complains
-        return "text must be a string" + " or a list of strings" * several
-    if name in ("source", "target") and problem["type"] != "missing":
-        either = ", or auto" if name == "source" else ""
-        return f"{name} must be a language code such as pt or pt-BR{either}; /v1/languages lists those that are served"
-    if problem["type"] in ("value_error", "assertion_error"):
-        return str(problem["msg"]).removeprefix("Value error, ")
-    return f"{name}: {str(problem['msg'])[0].lower()}{str(problem['msg'])[1:]}"

@@ -52,7 +52,7 @@ class ExplainRequest(BaseModel):
         description="As for the translation; by default as the model recommends; above 1 with the tree",
     )
     runners_up: int = Field(5, ge=0, le=50, description="How many other choices to list for each token")
-    self_attention: bool = Field(False, description="Also what encoder and decoder look at within themselves")
+    self_attention: bool = Field(False, description="Also the attention of encoder and decoder to their own tokens")
     numbers: Numbers | None = Field(None, description="Also the intermediate numbers of one layer and head")
 
 
