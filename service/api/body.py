@@ -31,9 +31,7 @@ class BodyReader:
             async with asyncio.timeout(self._timeout_seconds):
                 return await self._read_all(receive)
         except TimeoutError:
-            raise SlowBody(
-                f"The body did not arrive within {self._timeout_seconds:g} s; send it faster, or in parts."
-            ) from None
+            raise SlowBody(f"The body did not arrive within {self._timeout_seconds:g} s; send it in parts.") from None
 
     async def _read_all(self, receive: Receive) -> bytes:
         chunks: list[bytes] = []

@@ -168,6 +168,6 @@ class Charge:
         used, limit = self._usage.used(key.name), key.characters_per_month
         if limit is not None and used + self._characters > limit:
             raise QuotaExceeded(
-                f"Quota for this month has been exceeded: {used} of {limit} characters are used, and this text has {self._characters}.",
+                f"Quota for this month has been exceeded: {used} of {limit} characters are used.",
                 retry_after_seconds=self._usage.seconds_to_next_month(),
             )

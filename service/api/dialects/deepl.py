@@ -165,9 +165,7 @@ def _options(fields: Fields, texts: list[str]) -> TranslationOptions:
         if any(fields.values.get(name, [])):
             raise BadRequest(f"Parameter '{name}' is not supported by this server; leave it out.")
     if (fields.text("formality") or "default") not in ("default", "prefer_more", "prefer_less"):
-        raise BadRequest(
-            "'formality' is not supported for given 'target_lang'; use default, prefer_more or prefer_less."
-        )
+        raise BadRequest("'formality' is not supported for given 'target_lang'; use prefer_more or prefer_less.")
     if (fields.text("tag_handling") or "") not in ("", "xml", "html"):
         raise BadRequest("Value for 'tag_handling' not supported; it is xml or html.")
     split = fields.text("split_sentences")
