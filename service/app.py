@@ -1,27 +1,33 @@
-"""`create_app`: puts the rooms together, and says what happens to a request before and after its route.
+"""`create_app`: puts the rooms together, lists the dialects, and orders the layers around every request.
 
-A request passes `Tracking` (id and record), CORS, `Catch` (errors become answers) and `BoundedBody` on its way to a
-route. What happens at start, at the end and in between is `lifespan.py`'s; the process around the app is `server.py`'s.
+A request passes `Tracking` (id and record), CORS and `Catch` (errors become answers) on its way to `Dispatch`, which
+reads its body and calls the endpoint of its dialect. What happens at start, at the end and in between is in
+`lifespan.py`; the process around the app is in `server.py`.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib.metadata import version
+from typing import NoReturn
 
 from fastapi import FastAPI
 from fastapi.telemetry import TelemetryConfig
+from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
+from starlette.requests import Request
 
-from dragoman.service.api import deepl, explain, libretranslate, live, native, operations, pages
-from dragoman.service.api.body import BoundedBody
+from dragoman.service.api import pages
+from dragoman.service.api.body import BodyReader
 from dragoman.service.api.catch import Catch
 from dragoman.service.api.context import Rooms
 from dragoman.service.api.cors import Cors
+from dragoman.service.api.dialect import WARNINGS_HEADER, Dialect, DialectIndex
+from dragoman.service.api.dialects import deepl, kserve, libretranslate, native, operations
+from dragoman.service.api.dispatch import Dispatch
 from dragoman.service.api.edge_limits import DEFAULT_LIMITS, EdgeLimits
 from dragoman.service.api.keys import KeyRing
 from dragoman.service.api.limits import Gate, RateLimiter, Usage
-from dragoman.service.api.refusals import exception_handlers
-from dragoman.service.api.shortcut import Shortcut
+from dragoman.service.api.openapi import extend_document
 from dragoman.service.api.tracking import Tracking
 from dragoman.service.assembly import Parts, build_parts, pair_label
 from dragoman.service.catalog.catalog import ReloadReport
@@ -35,7 +41,8 @@ from dragoman.service.telemetry.tracing import Tracing
 
 # FastAPI's own would put query strings and exception messages, so possibly text, into spans and logs.
 NO_TELEMETRY: TelemetryConfig = {"tracing": False, "metrics": False, "logs": False, "auto_configure": False}
-DIALECTS = (native.DIALECT, deepl.DIALECT, libretranslate.DIALECT, operations.DIALECT)
+# Where several have a path, they are asked in this order, and the last one takes what no other claims.
+DIALECTS = (native.DIALECT, deepl.DIALECT, libretranslate.DIALECT, kserve.DIALECT, operations.DIALECT)
 DESCRIPTION = (
     "A translation server. Every segment says how it ended; the same sentence gives the same bytes, whatever else is "
     "being translated. Next to the native API, DeepL's and LibreTranslate's clients work unchanged."
@@ -50,8 +57,10 @@ def create_app(
     clock: Clock = time.monotonic,
     tracing: Tracing | None = None,
     limits: EdgeLimits = DEFAULT_LIMITS,
+    dialects: Sequence[Dialect] = DIALECTS,
 ) -> FastAPI:
-    metrics = Metrics(throttled_seconds=cgroup.throttled_seconds)
+    labels = tuple(dict.fromkeys(dialect.label for dialect in dialects))
+    metrics = Metrics(apis=labels, throttled_seconds=cgroup.throttled_seconds)
     parts = build(settings, metrics, clock)
     usage = Usage(settings.state_dir)
     keys = KeyRing(settings.keys_file)
@@ -75,8 +84,8 @@ def create_app(
         version=version("dragoman"),
         description=DESCRIPTION,
         lifespan=lifespan_of(parts.catalog, rooms, reloader),
-        middleware=_middleware(settings, rooms, tracing),
-        exception_handlers=dict(exception_handlers(DIALECTS)),
+        middleware=_middleware(settings, rooms, DialectIndex(dialects), tracing),
+        exception_handlers={HTTPException: _pass_on},
         openapi_url="/openapi.json" if settings.pages else None,
         docs_url=None,
         redoc_url=None,
@@ -84,35 +93,41 @@ def create_app(
         telemetry=NO_TELEMETRY,
     )
     app.state.rooms = rooms
-    _include_routes(app, settings)
-    pages.document_keys(app)
+    _include_routes(app, settings, dialects)
+    extend_document(app, dialects)
     return app
 
 
-def _include_routes(app: FastAPI, settings: Settings) -> None:
-    for module in (native, explain, live, deepl, libretranslate, operations):
-        app.include_router(module.router)
+def _include_routes(app: FastAPI, settings: Settings, dialects: Sequence[Dialect]) -> None:
+    for dialect in dialects:  # for the OpenAPI document: `Dispatch` runs them
+        for router in dialect.routers:
+            app.include_router(router)
     if settings.pages:
         app.include_router(pages.docs_router())
     if pages.has_playground(settings):
         app.include_router(pages.playground_router())
 
 
-def _middleware(settings: Settings, rooms: Rooms, tracing: Tracing | None) -> list[Middleware]:
+async def _pass_on(request: Request, error: Exception) -> NoReturn:
+    """Let `Catch` answer for FastAPI's router, too: an unknown path, or a method that a path does not take."""
+    raise error
+
+
+def _middleware(settings: Settings, rooms: Rooms, dialects: DialectIndex, tracing: Tracing | None) -> list[Middleware]:
     """From the outside in."""
+    body = BodyReader(settings.max_body_bytes, rooms.limits.body_timeout_seconds)
     layers = [
         Middleware(
             Tracking,
-            dialects=DIALECTS,
+            dialects=dialects,
             metrics=rooms.metrics,
             lifecycle=rooms.lifecycle,
             clock=rooms.clock,
             log_requests=settings.access_log,
             tracing=tracing,
         ),
-        Middleware(Catch, dialects=DIALECTS),
-        Middleware(BoundedBody, max_bytes=settings.max_body_bytes, timeout_seconds=rooms.limits.body_timeout_seconds),
-        Middleware(Shortcut),
+        Middleware(Catch),
+        Middleware(Dispatch, dialects=dialects, rooms=rooms, body=body),
     ]
     if settings.cors_origins:
         cors = Middleware(
@@ -120,7 +135,7 @@ def _middleware(settings: Settings, rooms: Rooms, tracing: Tracing | None) -> li
             allow_origins=settings.cors_origins,
             allow_methods=("GET", "POST"),
             allow_headers=("Authorization", "Content-Type", "X-Request-ID"),
-            expose_headers=("Retry-After", "X-Request-ID"),
+            expose_headers=("Retry-After", "X-Request-ID", WARNINGS_HEADER),
         )
         layers.insert(1, cors)
     return layers

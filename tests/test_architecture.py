@@ -253,3 +253,39 @@ def test_every_module_says_its_job(package: str) -> None:
     """The first line of a file is its purpose."""
     for path in python_files(package):
         assert ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))), path
+
+
+def private_parts(path: Path) -> Iterator[str]:
+    """Attributes with a leading underscore of anything but oneself; a named tuple's `_replace` is public."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Attribute) and node.attr.startswith("_") and not node.attr.startswith("__"):
+            owner = ast.unparse(node.value)
+            if owner not in ("self", "cls", "super()") and node.attr not in ("_replace", "_asdict", "_fields"):
+                yield f"{owner}.{node.attr}"
+
+
+# file -> what it may use although its owner does not promise it; a test fails when any of it changes
+PRIVATE_PARTS = {
+    "service/api/connection.py": {"waits_for._asyncio_future_blocking"},
+    "service/process/server.py": {"os._exit"},  # documented by Python; the underscore is only a name
+}
+
+
+def test_foreign_private_parts_stand_in_one_file() -> None:
+    """uvicorn and Starlette may change them in any release; who updates has one file to read."""
+    home = "service/process/http_protocol.py"
+    for path in (*python_files("service/api"), *python_files("service/process"), ROOT / "service/app.py"):
+        name = str(path.relative_to(ROOT))
+        assert set(private_parts(path)) <= PRIVATE_PARTS.get(name, set()), name
+        inside = {module for module in imports(path) if module.startswith(("uvicorn.", "starlette._"))}
+        assert name == home or not inside, name
+
+
+def test_only_the_app_knows_the_dialects_by_name() -> None:
+    """A new dialect is one file and one word in `app.py`."""
+    names = {path.stem for path in python_files("service/api/dialects")} - {"__init__"}
+    for path in python_files("service"):
+        known = {module for module in imports(path) if module.startswith("dragoman.service.api.dialects.")}
+        if path != ROOT / "service/app.py" and path.parent != ROOT / "service/api/dialects":
+            assert not known, path
+    assert {"native", "deepl", "libretranslate", "kserve", "operations"} <= names

@@ -1,45 +1,39 @@
 """Reads a request's body before anything else happens: no more than the limit, and in time.
 
-All APIs take whole bodies, so a route sees a request only when all of it is here, and a slow or endless sender costs
-a buffer and nothing more. A body that is too large is read to its end, within reason, and dropped: closing a
+All APIs take whole bodies, so an endpoint sees a request only when all of it is here, and a slow or endless sender
+costs a buffer and nothing more. A body that is too large is read to its end, within reason, and dropped: closing a
 connection on a client that is still writing makes it see a reset instead of the answer.
 """
 
 import asyncio
 
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import Receive, Scope
 
 from dragoman.service.api.context import header_in
 from dragoman.service.errors import ClientLeft, HeadersTooLarge, SlowBody, TooLarge
 
-HEADERS_TOO_LARGE = "dragoman.headers_too_large"  # the server's extension of the scope: it counted them
-DISCARD_FACTOR = 8  # how many times the limit is read and dropped, for the sake of a polite answer
+HEADERS_TOO_LARGE = "dragoman.headers_too_large"  # an extension of the scope, set by the server that counted them
+DISCARD_FACTOR = 8  # how many times the limit is read and dropped, so that the client sees the answer
 
 
-class BoundedBody:
-    """ASGI middleware; what it raises is answered by `Catch` around it."""
-
-    def __init__(self, app: ASGIApp, max_bytes: int, timeout_seconds: float) -> None:
-        self._app = app
+class BodyReader:
+    def __init__(self, max_bytes: int, timeout_seconds: float) -> None:
         self._max_bytes = max_bytes
         self._timeout_seconds = timeout_seconds
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        try:
-            async with asyncio.timeout(self._timeout_seconds):
-                body = await self._read(scope, receive)
-        except TimeoutError:
-            raise SlowBody(f"The body did not arrive within {self._timeout_seconds:g} s.") from None
-        await self._app(scope, replay(body, receive), send)
-
-    async def _read(self, scope: Scope, receive: Receive) -> bytes:
+    async def read(self, scope: Scope, receive: Receive) -> bytes:
+        """The whole body. Raises one of our refusals, or ClientLeft."""
         refused = (scope.get("extensions") or {}).get(HEADERS_TOO_LARGE)
         if refused:
-            raise HeadersTooLarge(f"The request line and headers are larger than {refused['limit']} bytes.")
+            raise HeadersTooLarge(f"The request line and headers are larger than {refused['limit']} bytes; send less.")
         self._refuse_early(scope)
+        try:
+            async with asyncio.timeout(self._timeout_seconds):
+                return await self._read_all(receive)
+        except TimeoutError:
+            raise SlowBody(f"The body did not arrive within {self._timeout_seconds:g} s; send it in parts.") from None
+
+    async def _read_all(self, receive: Receive) -> bytes:
         chunks: list[bytes] = []
         num_bytes, more = 0, True
         while more:
@@ -66,17 +60,3 @@ class BoundedBody:
 
     def _too_large(self) -> TooLarge:
         return TooLarge(f"The body is larger than {self._max_bytes} bytes; send it in parts.")
-
-
-def replay(body: bytes, receive: Receive) -> Receive:
-    """Give the body once; after that only the connection's end is of interest."""
-    given = False
-
-    async def again() -> Message:
-        nonlocal given
-        if not given:
-            given = True
-            return {"type": "http.request", "body": body, "more_body": False}
-        return await receive()
-
-    return again

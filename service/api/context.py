@@ -1,14 +1,13 @@
-"""What a route may use: the rooms of the service, and the record of the request it answers.
+"""What an endpoint may use: the rooms of the service, and the record of the request it answers.
 
-`app.py` fills `Rooms` once; `tracking.py` opens a `RequestRecord` for each request, and routes note in it what the
+`app.py` fills `Rooms` once; `tracking.py` opens a `RequestRecord` for each request, and endpoints note in it what the
 log, the metrics and the trace should know. Nothing here holds any of a request's text.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from fastapi import Request
 from starlette.types import Scope
 
 from dragoman.service.api.edge_limits import EdgeLimits
@@ -17,15 +16,18 @@ from dragoman.service.bundles.manifest import Bundle
 from dragoman.service.catalog.routes import Route
 from dragoman.service.engine.loop import EngineSnapshot
 from dragoman.service.settings import Settings
-from dragoman.service.telemetry.metrics import Api, Metrics
+from dragoman.service.telemetry.metrics import Metrics
 from dragoman.service.translation.contract import NO_TIME, Timings
 from dragoman.service.translation.explain import Explanations
 from dragoman.service.translation.translator import Translator
 
+if TYPE_CHECKING:
+    from dragoman.service.api.dialect import Dialect
+
 
 @dataclass
 class Lifecycle:
-    """Where the server is in its life; `server.py` and the lifespan write it, probes read it."""
+    """Whether the server is loading, serving or draining: set by `server.py` and `lifespan.py`, read by probes."""
 
     loaded: bool = False
     draining: bool = False
@@ -36,7 +38,7 @@ class Lifecycle:
 
 
 class CatalogView(Protocol):
-    """What routes ask of the catalog."""
+    """What endpoints ask of the catalog."""
 
     def bundles(self) -> Sequence[Bundle]: ...
     def routes(self) -> Sequence[Route]: ...
@@ -71,12 +73,12 @@ class RequestRecord:
     """What is known about a request, for the log line, the metrics and the trace."""
 
     request_id: str
-    api: Api
+    dialect: "Dialect"  # as the path tells; where several share it, as the request's shape tells
     method: str
     address: str
     started_at: float
     trace_parent: str | None = None
-    route: str = "unmatched"  # the path of a known route, never one that a caller made up
+    route: str = "unmatched"  # a declared path, never one that a caller made up
     key: str | None = None
     pair: str | None = None
     num_texts: int = 0
@@ -91,20 +93,9 @@ class RequestRecord:
         return self.num_texts > 0
 
 
-def rooms_of(request: Request) -> Rooms:
-    """Called by routes, and not declared as their dependency: FastAPI would take longer to solve it than to answer."""
-    rooms: Rooms = request.app.state.rooms
-    return rooms
-
-
 def header_in(scope: Scope, name: bytes) -> str | None:
-    """The first header of this name, in small letters, as a server gives them."""
+    """The first header of this name; servers give names in small letters."""
     for each, value in scope["headers"]:
         if each == name:
             return str(value, "latin-1")
     return None
-
-
-def record_in(scope: Scope) -> RequestRecord:
-    record: RequestRecord = scope["state"]["record"]
-    return record

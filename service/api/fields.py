@@ -1,6 +1,6 @@
-"""Reads a request of the two foreign APIs: JSON, a form (urlencoded or multipart) or the query, as one set of fields.
+"""Reads a request of a foreign API: JSON, a form (urlencoded or multipart) or the query, as one set of fields.
 
-Both were grown over years and take all three, also as the body of a GET. A field may be repeated. Nothing is replaced
+Those APIs grew over years and take all three, also as the body of a GET. A field may be repeated. Nothing is replaced
 or dropped: bytes that are not UTF-8 are refused.
 """
 
@@ -10,15 +10,15 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 import orjson
-from fastapi import Request
 from pydantic import ValidationError
+from starlette.datastructures import FormData
 
 from dragoman.service.api.schemas import Options
+from dragoman.service.api.sentences import describe
 from dragoman.service.errors import BadRequest, InvalidRequest
 from dragoman.service.translation.contract import TranslationOptions
 
-MAX_FIELDS = 20_000  # the body's limit bounds them anyway; this bounds the time spent on empty ones
-TRUE, FALSE = frozenset({"1", "true", "yes", "on"}), frozenset({"", "0", "false", "no", "off"})
+MAX_FIELDS = 20_000  # the limit of the body's size would still allow millions of empty ones
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Fields:
 
     values: Mapping[str, list[Any]]
     from_form: bool
-    lists: frozenset[str] = frozenset()  # fields that were a list in JSON, also if of one
+    lists: frozenset[str] = frozenset()  # fields that were a list in JSON, also a list of one
 
     def is_list(self, name: str) -> bool:
         return name in self.lists or len(self.values.get(name, ())) > 1
@@ -50,12 +50,6 @@ class Fields:
             raise BadRequest(f"{name} must be a single value.")
         return str(values[-1]).lower() if isinstance(values[-1], bool) else str(values[-1])
 
-    def flag(self, name: str) -> bool:
-        value = (self.text(name) or "").lower()
-        if value not in TRUE | FALSE:
-            raise BadRequest(f"{name} must be 1 or 0.")
-        return value in TRUE
-
     def number(self, name: str, default: int = 0) -> int:
         value = self.text(name)
         if value is None or value == "":
@@ -65,26 +59,21 @@ class Fields:
         return int(value)
 
     def options(self, **fixed: Any) -> TranslationOptions:
-        """Our own decoding options, under their native names; `fixed` ones are the route's to decide."""
+        """Our own decoding options, under their native names; `fixed` ones are decided by the endpoint."""
         given = {name: self.values[name][-1] for name in Options.model_fields if self.values.get(name)}
         if isinstance(given.get("glossary"), str):
             given["glossary"] = parse_json(given["glossary"].encode(), "glossary")
         try:
-            # Neither API's answer can say that a translation is only a part of one.
+            # The answers of these APIs cannot say that a translation is only a part of one.
             return Options(**{**given, **fixed}).options()._replace(whole=True)
         except ValidationError as error:
-            problem = error.errors(include_url=False, include_input=False, include_context=False)[0]
-            name = str(problem["loc"][0]) if problem["loc"] else "the options"
-            raise InvalidRequest(f"{name}: {problem['msg']}.") from None
+            raise InvalidRequest(describe(error)) from None
 
 
-async def read_fields(request: Request) -> Fields:
-    """The query's fields, and over them the body's."""
-    body = await request.body()
-    content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    values = _urlencoded(request.scope["query_string"])
-    if content_type == "multipart/form-data":
-        form = await request.form(max_files=0, max_fields=MAX_FIELDS)
+def parse_fields(content_type: str, query: bytes, body: bytes, form: FormData | None) -> Fields:
+    """The query's fields, and over them the body's; `form` is a multipart body that has been read."""
+    values = _urlencoded(query)
+    if form is not None:
         return Fields(values | {name: list(form.getlist(name)) for name in form}, from_form=True)
     if content_type.endswith("json") or body.lstrip()[:1] == b"{":
         return _from_json(values, body)
@@ -96,7 +85,7 @@ def parse_json(data: bytes, what: str) -> Any:
         return orjson.loads(data)
     except orjson.JSONDecodeError as error:
         if "surrogate" in str(error):
-            raise BadRequest(f"The {what} has half of a surrogate pair, which is no character.") from None
+            raise BadRequest(f"The {what} has half of a surrogate pair; send whole characters.") from None
         raise BadRequest(f"The {what} is not JSON.") from None
 
 
@@ -114,9 +103,9 @@ def _urlencoded(data: bytes) -> dict[str, list[Any]]:
     try:
         pairs = parse_qsl(data.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=MAX_FIELDS)
     except UnicodeError:
-        raise BadRequest("The form is not UTF-8; encode it as such, with percent signs.") from None
+        raise BadRequest("The form must be UTF-8 with percent signs; encode it again.") from None
     except ValueError:
-        raise BadRequest("The form has too many fields.") from None
+        raise BadRequest(f"The form has too many fields; at most {MAX_FIELDS} are read.") from None
     for name, value in pairs:
         values.setdefault(name, []).append(value)
     return values

@@ -1,9 +1,9 @@
 """API keys: the file they are kept in, and finding the one a caller sent.
 
 The file is JSON, `{"keys": [{"name", "sha256", "requests_per_minute", "characters_per_month", "created"}]}`, and is
-read again when it changes. A key is 256 random bits, so one SHA-256 is enough to keep it (slow hashes are for
-passwords, which people choose); a digest is compared in constant time with every known one. What a key may do is
-counted by `limits.py`; which header or field carries it is each API's own business.
+read again when it changes. A key is 256 random bits, so a single SHA-256 protects it (slow hashes are for passwords,
+which people choose). A digest is compared in constant time with every known one. `limits.py` counts what a key may
+use; each dialect knows which header or field carries it.
 """
 
 import hashlib
@@ -23,7 +23,7 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 log = logging.getLogger("dragoman.keys")
 
-Signature = tuple[int, ...] | None  # of a file; None where there is none
+Signature = tuple[int, ...] | None  # tells one state of a file from another; None without a file
 
 
 class KeysError(Exception):
@@ -63,7 +63,7 @@ def read_keys(path: Path) -> tuple[Key, ...]:
 
 
 def write_keys(path: Path, keys: Iterable[Key]) -> None:
-    """Replace the file in one step, readable by its owner only: a server that is reading it sees all or nothing."""
+    """Replace the file in one step, so that a server never reads half of it; only its owner may read it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     content = json.dumps({"keys": [asdict(key) for key in keys]}, indent=2) + "\n"
     replace_file(path, content.encode())
@@ -93,11 +93,11 @@ def _key(record: dict[str, Any]) -> Key:
 
 
 class KeyRing:
-    """The keys that are valid now. Without a file there are none, and everybody may ask."""
+    """The keys that are valid now. Without a file there are no keys, and every caller is served."""
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
-        self._seen = _signature(path)  # before reading: what changes meanwhile is a change
+        self._seen = _signature(path)  # before reading, so that a change meanwhile is noticed
         self._keys = () if path is None else read_keys(path)
 
     @property
@@ -107,13 +107,13 @@ class KeyRing:
     def find(self, key: str) -> Key | None:
         wanted = digest(key)
         found = None
-        for candidate in self._keys:  # all of them, so that time does not tell which one was close
+        for candidate in self._keys:  # all of them, so that the time taken tells nothing about the keys
             if hmac.compare_digest(candidate.sha256, wanted):
                 found = candidate
         return found
 
     def changed(self) -> bool:
-        """Whether the file is another than the one last read, or tried; a cheap look, not at what it says."""
+        """Whether the file differs from the one that was last read or tried; looks at its metadata only."""
         return _signature(self._path) != self._seen
 
     def reload(self) -> None:
@@ -129,7 +129,7 @@ class KeyRing:
 
 
 def _signature(path: Path | None) -> Signature:
-    """Of the file behind any links: Kubernetes replaces a link on the way to it, and leaves its own name alone."""
+    """Of the file behind any links: Kubernetes replaces a link in its path, not the file itself."""
     if path is None:
         return None
     try:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-# English names, as the two APIs that we speak give them. A code that is missing here is its own name.
+# English names, as other APIs give them. A code that is missing here is its own name.
 NAMES: Mapping[str, str] = {
     "ar": "Arabic", "bg": "Bulgarian", "ca": "Catalan", "cs": "Czech", "da": "Danish", "de": "German", "el": "Greek",
     "en": "English", "es": "Spanish", "et": "Estonian", "eu": "Basque", "fi": "Finnish", "fr": "French",
@@ -17,9 +17,12 @@ NAMES: Mapping[str, str] = {
 _MAX_CODE_LENGTH = 16
 
 
-def may_be_code(text: str) -> bool:
-    """Whether it looks like a language, with a script or a region or without: `pt`, `PT-BR`, `zh-Hans-CN`."""
-    return text.isascii() and text.replace("-", "").isalpha() and len(text) <= _MAX_CODE_LENGTH
+def read_code(text: str) -> str | None:
+    """A language in small letters, with a script or a region or without (`pt`, `PT-BR`, `zh-Hans-CN`); None if it
+    cannot be one. Which codes are served, and that `en-us` is `en` where no bundle has the region, is the catalog's."""
+    code = text.strip().lower()
+    looks_right = code.isascii() and code.replace("-", "").isalpha() and len(code) <= _MAX_CODE_LENGTH
+    return code if looks_right else None
 
 
 def name_of(code: str) -> str:

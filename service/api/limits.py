@@ -1,63 +1,42 @@
 """How much a caller may ask for: requests per minute, and characters per month.
 
-Rates are counted in memory, so they hold per replica. Characters are counted per key and calendar month (UTC), and
-kept in the state directory across restarts; without one they count since the start. A replica owns its state
-directory: two that share one overwrite each other's counts.
+Rates are counted in memory, by each replica on its own. Characters are counted per key and calendar month (UTC) and
+kept in the state directory across restarts; without a state directory they are counted from the start of the process.
+A replica needs a state directory of its own: two that share one overwrite each other's counts.
 """
 
 import json
 import logging
 import math
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import NamedTuple
+from typing import Self
 
 from dragoman.service.api.keys import Key, KeyRing, replace_file
 from dragoman.service.errors import ClientLeft, Forbidden, QuotaExceeded, RateLimited
 
 USAGE_FILE = "usage.json"
-MAX_CALLERS = 10_000  # remembered at one time; the one seen longest ago is forgotten first
+MAX_CALLERS = 10_000  # remembered at one time; the one not seen for longest is forgotten first
 
 log = logging.getLogger("dragoman.limits")
 
 
-class Caller(NamedTuple):
-    """Who asks: a key, or else an address."""
-
-    address: str
-    key: Key | None = None
-
-    @property
-    def tenant(self) -> str:
-        """What scopes the cache; all callers without a key share one scope."""
-        return self.key.name if self.key else ""
-
-
-@dataclass
-class Charge:
-    """Characters that were counted for a piece of work; once some of it was delivered, they stay counted."""
-
-    delivered: bool = False
-
-
 class RateLimiter:
-    """Token buckets: a minute's worth may come at once, then at the rate."""
+    """Token buckets: a minute's requests may come at once, after that as many as the rate allows."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()  # who -> (level, at)
+        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()  # caller -> (level, at)
 
-    def take(self, who: str, per_minute: int) -> float | None:
-        """None when this request may pass, else the seconds until one may."""
+    def take(self, caller: str, per_minute: int) -> float | None:
+        """None if this request may pass, else the seconds until the next one may."""
         now = self._clock()
-        level, at = self._buckets.pop(who, (float(per_minute), now))
+        level, at = self._buckets.pop(caller, (float(per_minute), now))
         level = min(float(per_minute), level + (now - at) * per_minute / 60)
         allowed = level >= 1
-        self._buckets[who] = (level - 1 if allowed else level, now)
+        self._buckets[caller] = (level - 1 if allowed else level, now)
         if len(self._buckets) > MAX_CALLERS:
             self._buckets.popitem(last=False)
         return None if allowed else (1 - level) * 60 / per_minute if per_minute else 60.0
@@ -86,7 +65,7 @@ class Usage:
         return (first - now).total_seconds()
 
     def save(self) -> None:
-        """Write what changed since the last time, if there is a place for it."""
+        """Write the counts if they have changed, and if there is a state directory."""
         if self._path is None or self._characters == self._saved:
             return
         snapshot = dict(self._characters)
@@ -128,55 +107,62 @@ class Gate:
     def key_required(self) -> bool:
         return self.keys.in_use
 
-    def identify(self, key: str | None, address: str) -> Caller:
-        """The caller. With a keys file a known key is required; without one any key is ignored."""
-        if not self.keys.in_use:
-            return Caller(address)
-        if not key:
-            raise Forbidden("An API key is needed; send one with the request.")
-        found = self.keys.find(key)
-        if found is None:
-            raise Forbidden("This API key is not known; check it, or ask for a new one.")
-        return Caller(address, found)
-
-    def admit(self, key: str | None, address: str) -> Caller:
-        """Identify the caller, and take one request from its rate."""
-        caller = self.identify(key, address)
-        who, per_minute = f"address {address}", self._requests_per_minute or None
-        if caller.key:
-            who, per_minute = f"key {caller.key.name}", caller.key.requests_per_minute
-        wait = None if per_minute is None else self._rates.take(who, per_minute)
+    def admit(self, sent: str | None, address: str) -> Key | None:
+        """Check the key that was sent, and take one request from its rate, or else from the address's."""
+        key = self._known(sent)
+        caller, per_minute = f"address {address}", self._requests_per_minute or None
+        if key is not None:
+            caller, per_minute = f"key {key.name}", key.requests_per_minute
+        wait = None if per_minute is None else self._rates.take(caller, per_minute)
         if wait is not None:
             raise RateLimited(
                 f"At most {per_minute} requests per minute (counted by each replica on its own); "
                 f"try again in {math.ceil(wait)} s.",
                 retry_after_seconds=wait,
             )
-        return caller
+        return key
 
-    def charge(self, caller: Caller, characters: int) -> AbstractContextManager[Charge]:
-        """Count the characters before the work, so that no two requests share the last ones.
+    def charge(self, key: Key | None, characters: int) -> "Charge":
+        return Charge(self.usage, key, characters)
 
-        What failed is given back, but not what the caller did not wait for, nor what it has had a part of: that work
-        was done.
-        """
-        return nullcontext(Charge()) if caller.key is None else self._charged(caller.key, characters)
+    def _known(self, sent: str | None) -> Key | None:
+        """With a keys file a known key is required; without one any key is ignored."""
+        if not self.keys.in_use:
+            return None
+        if not sent:
+            raise Forbidden("An API key is needed; send one with the request.")
+        key = self.keys.find(sent)
+        if key is None:
+            raise Forbidden("This API key is not known; check it, or ask for a new one.")
+        return key
 
-    @contextmanager
-    def _charged(self, key: Key, characters: int) -> Iterator[Charge]:
-        name, limit = key.name, key.characters_per_month
-        if limit is not None and self.usage.used(name) + characters > limit:
+
+class Charge:
+    """Counts the characters of a piece of work for a key, before the work: no two requests share the last ones.
+
+    If the work fails, they are given back. They stay counted if the caller left before the end, or has had a part of
+    the answer: that work was done.
+    """
+
+    def __init__(self, usage: Usage, key: Key | None, characters: int) -> None:
+        self._usage, self._key, self._characters = usage, key, characters
+        self.delivered = False  # the caller has had a part of the answer
+
+    def __enter__(self) -> Self:
+        if self._key is not None:
+            self._check_quota(self._key)
+            self._usage.add(self._key.name, self._characters)
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        failed = isinstance(error, Exception) and not isinstance(error, ClientLeft)
+        if failed and self._key is not None and not self.delivered:
+            self._usage.add(self._key.name, -self._characters)
+
+    def _check_quota(self, key: Key) -> None:
+        used, limit = self._usage.used(key.name), key.characters_per_month
+        if limit is not None and used + self._characters > limit:
             raise QuotaExceeded(
-                f"Quota for this month has been exceeded: {self.usage.used(name)} of {limit} characters are used.",
-                retry_after_seconds=self.usage.seconds_to_next_month(),
+                f"Quota for this month has been exceeded: {used} of {limit} characters are used.",
+                retry_after_seconds=self._usage.seconds_to_next_month(),
             )
-        self.usage.add(name, characters)
-        charge = Charge()
-        try:
-            yield charge
-        except ClientLeft:
-            raise
-        except Exception:
-            if not charge.delivered:
-                self.usage.add(name, -characters)
-            raise

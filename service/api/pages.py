@@ -1,15 +1,14 @@
-"""Pages for people: the API documentation, and the playground. Everything comes from this server; nothing from a CDN.
+"""Pages for people: the API documentation and the playground. Every file comes from this server; nothing from a CDN.
 
-Swagger UI's files are those of the package `fastapi-offline`, of which we use nothing else. The playground is a
-directory of static files.
+Swagger UI's files come from the package `fastapi-offline`, of which we use nothing else. The playground is a directory
+of static files.
 """
 
 import importlib.util
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import Any
 
-from fastapi import APIRouter, FastAPI
+from fastapi import APIRouter
 from starlette.responses import FileResponse, HTMLResponse, Response
 
 from dragoman.service.settings import Settings
@@ -21,7 +20,7 @@ CONTENT_SECURITY_POLICY = (
     "base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
 )
 PAGE_HEADERS = {"Content-Security-Policy": CONTENT_SECURITY_POLICY, "Cache-Control": "no-cache"}
-# Our own page needs nothing but its own files and this server, and never makes HTML out of text.
+# Our own page needs only its own files and this server, and never makes HTML out of text.
 PLAYGROUND_HEADERS = {
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
@@ -30,15 +29,6 @@ PLAYGROUND_HEADERS = {
     "Cache-Control": "no-cache",
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
-}
-KEY_SCHEMES = {
-    "bearer": {"type": "http", "scheme": "bearer", "description": "A key, in every API"},
-    "deepl": {
-        "type": "apiKey",
-        "in": "header",
-        "name": "Authorization",
-        "description": "`DeepL-Auth-Key` and a key, in DeepL's API; LibreTranslate's has the field `api_key`",
-    },
 }
 DOCS_PAGE = """<!doctype html>
 <html lang="en">
@@ -74,19 +64,6 @@ def docs_router() -> APIRouter:
     return router
 
 
-def document_keys(app: FastAPI) -> None:
-    """Say in the document how keys are sent, so that the page can send one. None is needed where there are none."""
-    generate = app.openapi
-
-    def openapi() -> dict[str, Any]:
-        document = generate()
-        document["components"]["securitySchemes"] = KEY_SCHEMES
-        document["security"] = [{}, *({name: []} for name in KEY_SCHEMES)]
-        return document
-
-    app.openapi = openapi  # type: ignore[method-assign] # FastAPI's own way to change the document
-
-
 def _file_route(path: Path, headers: Mapping[str, str] = PAGE_HEADERS) -> Callable[[], Awaitable[Response]]:
     async def get_file() -> Response:
         return FileResponse(path, headers=headers)
@@ -105,8 +82,8 @@ def has_playground(settings: Settings) -> bool:
 
 
 def playground_router(directory: Path = PLAYGROUND) -> APIRouter:
-    """A route for each file, and `/` for the page: a mount would take every path that no other route has, and with it
-    the difference between a path that is not there and a method that it does not take."""
+    """A route for each file, and `/` for the page. A mount would answer every path that no other route has, and a wrong
+    method (405) could no longer be told from an unknown path (404)."""
     router = APIRouter(include_in_schema=False)
     router.add_api_route("/", _file_route(directory / "index.html", PLAYGROUND_HEADERS), methods=["GET"])
     for path in sorted(directory.rglob("*")):

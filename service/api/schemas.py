@@ -1,6 +1,6 @@
-"""The native API's bodies, as pydantic models: what is checked on the way in, and what the documents show.
+"""The native API's bodies as pydantic models: requests are checked with them, and the OpenAPI document shows them.
 
-Field names and their meaning are the design's. Limits that depend on settings are checked by the translator.
+Limits that depend on settings are checked by the translator.
 """
 
 import math
@@ -11,7 +11,7 @@ from pydantic.config import JsonDict
 
 from dragoman.service.translation.contract import AUTO, TranslationOptions
 
-# A language code such as `pt` or `pt-BR`; anything else is not worth repeating in an error.
+# A language code such as `pt` or `pt-BR`.
 LanguageCode = Annotated[str, Field(pattern=r"^[A-Za-z]{2,3}(-[A-Za-z0-9]{2,8})*$", max_length=35)]
 
 EXAMPLE_SEGMENT: JsonDict = {
@@ -34,7 +34,7 @@ EXAMPLE_RESPONSE: JsonDict = {
 
 
 class Options(BaseModel):
-    """How to decode; the same in all three APIs."""
+    """How to decode; other dialects take these as extra fields."""
 
     beam_size: int | None = Field(
         None, ge=1, le=10_000, description="1 is greedy; 4 is the usual beam; null: what the bundle recommends, often 1"
@@ -48,7 +48,7 @@ class Options(BaseModel):
     )
     target_prefix: str | None = Field(None, description="What the translation must begin with")
     glossary: dict[str, str] = Field(
-        default_factory=dict,  # a default would be copied, deeply, for every request
+        default_factory=dict,  # pydantic would deep-copy a default for every request
         description="Term to translation; a term that maps to itself is left as it is",
         json_schema_extra={"default": {}},
     )
@@ -80,7 +80,7 @@ class Options(BaseModel):
 
 
 class _Request(Options):
-    # Strict: "4" is not a number and 1 is not true. Unknown fields are refused, so that a typing error is not ignored.
+    # Strict: "4" is not a number and 1 is not true. Unknown fields are refused, so that a misspelt one is noticed.
     model_config = ConfigDict(extra="forbid", strict=True)
 
     source: LanguageCode | Literal["auto"] = Field(AUTO, description="Language of the text, or `auto` to detect it")
@@ -145,7 +145,7 @@ class Detected(BaseModel):
 class Translation(BaseModel):
     text: str
     source: str = Field(description="Language of the text, also where it was detected")
-    detected: Detected | None = Field(description="With `source: auto`: what was detected, and how surely")
+    detected: Detected | None = Field(description="With `source: auto`: the language detected, and the confidence")
     pivot: str | None = Field(description="The language in between, where there is no bundle for the pair itself")
     segments: list[Segment]
 
@@ -220,5 +220,5 @@ class Problem(BaseModel):
 
 
 def finite(value: float) -> float:
-    """JSON has no infinity: a hypothesis that the model holds impossible scores the lowest number there is."""
+    """JSON has no infinity: the score of a hypothesis that the model rules out becomes a very low number."""
     return value if math.isfinite(value) else -1e30

@@ -1,8 +1,8 @@
 """Server-sent events: an async generator of (event, data) as a response.
 
 The generator is closed when the caller leaves, and a comment is sent now and then so that proxies keep a silent
-connection open. Who reads nothing for so long that one write does not end has left, too: else the work would be kept,
-whatever its deadline, for as long as the connection lasts.
+connection open. A caller that stops reading, so that a write takes longer than `WRITE_SECONDS`, counts as gone: the
+work would otherwise be kept for as long as the connection lasts, whatever its deadline.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from dragoman.service.errors import ClientLeft
 
 MEDIA_TYPE = "text/event-stream"
 HEARTBEAT_SECONDS = 15.0
-WRITE_SECONDS = 30.0  # that one write may take
+WRITE_SECONDS = 30.0  # the most that one write may take
 HEARTBEAT = b": still here\n\n"
 
 Event = tuple[str, Any]  # name, and data that orjson can write
@@ -47,7 +47,8 @@ class EventStream(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            await while_connected(receive, self._send_all(send))
+            with while_connected(receive):
+                await self._send_all(send)
         finally:
             await self._events.aclose()
 
@@ -62,7 +63,7 @@ class EventStream(Response):
         await self._write(send, {"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _beat(self, send: Send) -> None:
-        with suppress(ClientLeft):  # the next event finds that out, too, and ends the stream
+        with suppress(ClientLeft):  # the next event meets the same, and ends the stream
             while True:
                 await asyncio.sleep(self._heartbeat_seconds)
                 await self._write(send, _part(HEARTBEAT))

@@ -1,4 +1,7 @@
-"""Around every request: its id, its record, the headers of every answer, one line in the log, the request metrics."""
+"""The outermost layer: gives a request its id and its record, adds headers to every answer, and closes the record.
+
+A closed record becomes one line in the log, the metrics of requests and, if wanted, a trace.
+"""
 
 import logging
 import random
@@ -8,7 +11,7 @@ from collections.abc import Callable, Sequence
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from dragoman.service.api.context import Lifecycle, RequestRecord, header_in
-from dragoman.service.api.refusals import Dialect, choose_dialect, outcome_of
+from dragoman.service.api.dialect import DialectIndex
 from dragoman.service.telemetry.logs import ACCESS
 from dragoman.service.telemetry.metrics import Metrics, Outcome
 from dragoman.service.telemetry.tracing import Stages, Tracing
@@ -17,11 +20,10 @@ Header = tuple[bytes, bytes]
 REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 API_CONTENT_SECURITY_POLICY = "default-src 'none'; frame-ancestors 'none'"
 ALWAYS = ((b"x-content-type-options", b"nosniff"), (b"x-frame-options", b"DENY"), (b"referrer-policy", b"no-referrer"))
-UNLESS_SAID = (
+UNLESS_GIVEN = (
     (b"content-security-policy", API_CONTENT_SECURITY_POLICY.encode()),
     (b"cache-control", b"no-store"),
 )
-QUIET_ROUTES = frozenset({"/healthz", "/readyz", "/v2/health/live", "/v2/health/ready", "/metrics"})
 
 access_log = logging.getLogger(ACCESS)
 
@@ -30,7 +32,7 @@ class Tracking:
     def __init__(
         self,
         app: ASGIApp,
-        dialects: tuple[Dialect, ...],
+        dialects: DialectIndex,
         metrics: Metrics,
         lifecycle: Lifecycle,
         clock: Callable[[], float],
@@ -49,20 +51,19 @@ class Tracking:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        dialect = choose_dialect(self._dialects, scope["path"])
-        record = self._open_record(scope, dialect)
+        record = self._open_record(scope)
         scope.setdefault("state", {})["record"] = record
         try:
             await self._app(scope, receive, self._sender(record, send))
         finally:
             self._close_record(scope, record)
 
-    def _open_record(self, scope: Scope, dialect: Dialect) -> RequestRecord:
+    def _open_record(self, scope: Scope) -> RequestRecord:
         sent_id = header_in(scope, b"x-request-id")
         usable = sent_id is not None and REQUEST_ID.fullmatch(sent_id)
         return RequestRecord(
             request_id=sent_id if sent_id and usable else f"{random.getrandbits(128):032x}",
-            api=dialect.api,
+            dialect=self._dialects.of_path(scope["path"]),
             method=scope["method"],
             address=scope["client"][0] if scope.get("client") else "",
             started_at=self._clock(),
@@ -79,33 +80,41 @@ class Tracking:
         return send_with_headers
 
     def _headers(self, own: Sequence[Header], record: RequestRecord) -> list[Header]:
-        """An answer's own headers, and what every answer says besides."""
-        said = dict(own)
+        """An answer's own headers, and those that every answer has."""
+        given = dict(own)
         headers = [*own, (b"x-request-id", record.request_id.encode()), *ALWAYS]
-        headers += [header for header in UNLESS_SAID if header[0] not in said]
+        headers += [header for header in UNLESS_GIVEN if header[0] not in given]
         if self._lifecycle.draining:
             headers.append((b"connection", b"close"))
         return headers
 
     def _close_record(self, scope: Scope, record: RequestRecord) -> None:
-        route = scope.get("route")
-        record.route = getattr(route, "path", record.route)
+        record.route = getattr(scope.get("route"), "path", record.route)  # FastAPI's, of a page
         seconds = self._clock() - record.started_at
-        outcome: Outcome = "cancelled" if record.client_left else outcome_of(record.status or 500)
-        self._metrics.request_finished(record.api, outcome, seconds if record.translates else None, record.pair)
+        outcome: Outcome = "cancelled" if record.client_left else _outcome(record.status or 500)
+        duration = seconds if record.translates else None
+        self._metrics.request_finished(record.dialect.label, outcome, duration, record.pair)
         if record.reason is not None:
             self._metrics.rejected(record.reason)
         if self._tracing is not None and record.translates:
             name = f"{record.method} {record.route}"
             self._tracing.export(name, seconds, _stages(record), _attributes(record, outcome), record.trace_parent)
-        if self._log_requests and (outcome != "ok" or record.route not in QUIET_ROUTES):
+        if self._log_requests and (outcome != "ok" or record.route not in record.dialect.quiet_paths):
             access_log.info("request", extra=_fields(record, outcome, seconds))
+
+
+def _outcome(status: int) -> Outcome:
+    if status < 400:
+        return "ok"
+    if status in (429, 456, 503, 504):  # 456 is DeepL's status for an exhausted quota
+        return "refused"
+    return "invalid" if status < 500 else "failed"
 
 
 def _fields(record: RequestRecord, outcome: Outcome, seconds: float) -> dict[str, object]:
     fields = {
         "request_id": record.request_id,
-        "api": record.api,
+        "api": record.dialect.label,
         "method": record.method,
         "route": record.route,
         "status": None if record.client_left else record.status,
@@ -136,7 +145,7 @@ def _attributes(record: RequestRecord, outcome: Outcome) -> dict[str, str | int]
         "http.route": record.route,
         "http.response.status_code": record.status or 0,
         "dragoman.request_id": record.request_id,
-        "dragoman.api": record.api,
+        "dragoman.api": record.dialect.label,
         "dragoman.outcome": outcome,
         "dragoman.texts": record.num_texts,
         "dragoman.characters": record.num_characters,

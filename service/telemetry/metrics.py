@@ -23,7 +23,6 @@ from dragoman.service.engine.job import FinishReason
 from dragoman.service.errors import error_types
 from dragoman.service.telemetry.tallies import Count, Histogram
 
-Api = Literal["native", "deepl", "libretranslate", "operations"]
 # ok: answered; invalid: the caller's mistake; refused: not now (429, 503, 504); failed: ours; cancelled: caller left
 Outcome = Literal["ok", "invalid", "refused", "failed", "cancelled"]
 CacheResult = Literal["hit", "miss", "shared"]  # shared: the same segment was being decoded already
@@ -64,8 +63,11 @@ class Metrics:
     def __init__(
         self,
         registry: CollectorRegistry | None = None,
+        apis: tuple[str, ...] = (),
         throttled_seconds: Callable[[], float | None] = lambda: None,
     ) -> None:
+        """`apis` are the dialects' labels, whose series exist from the start."""
+        self._apis = apis
         registry = self.registry = registry or CollectorRegistry()  # never the global one of the library
         self._read_engines: Callable[[], Mapping[str, EngineGauges]] = dict
         self._declare_http()
@@ -83,7 +85,7 @@ class Metrics:
         )
         self._rejected = self._counter("rejected", "Requests refused, by reason", ("reason",))
         self._cache_lookups = self._counter("cache_lookups", "Segments looked up before decoding", ("result",))
-        for api in get_args(Api):
+        for api in self._apis:
             for pair in (MIXED_PAIR, NO_PAIR):
                 self._request_seconds.labels(api, pair)
             for outcome in get_args(Outcome):
@@ -131,8 +133,8 @@ class Metrics:
 
     # HTTP
 
-    def request_finished(self, api: Api, outcome: Outcome, seconds: float | None, pair: str | None = None) -> None:
-        """Count a request; `seconds` is None for one that does not translate, such as a probe.
+    def request_finished(self, api: str, outcome: Outcome, seconds: float | None, pair: str | None = None) -> None:
+        """Count a request; `seconds` is None for those that do not translate, such as probes.
 
         `pair` is the pair that was translated, never the one in the request: no caller may add series.
         """
@@ -149,8 +151,8 @@ class Metrics:
     # Bundles and engines
 
     def observer(self, pair: str) -> "PairObserver":
-        """The observer of an engine; its series exist from now on."""
-        for api, each in product(get_args(Api), pair.split("+")):
+        """What an engine reports to; its series exist from now on."""
+        for api, each in product(self._apis, pair.split("+")):
             self._request_seconds.labels(api, each)
         return PairObserver(self, pair)
 

@@ -28,6 +28,10 @@ class Work:
     def __init__(self) -> None:
         self.may_end, self.begun, self.let_go = asyncio.Event(), asyncio.Event(), False
 
+    async def run_for(self, caller: Caller) -> str:
+        with while_connected(caller.receive):
+            return await self.run()
+
     async def run(self) -> str:
         self.begun.set()
         try:
@@ -40,7 +44,7 @@ class Work:
 
 async def test_a_caller_that_stays_gets_its_answer() -> None:
     caller, work = Caller(MORE), Work()
-    task = asyncio.create_task(while_connected(caller.receive, work.run()))
+    task = asyncio.create_task(work.run_for(caller))
     await work.begun.wait()
     work.may_end.set()
     assert await task == "done"
@@ -49,7 +53,7 @@ async def test_a_caller_that_stays_gets_its_answer() -> None:
 async def test_a_caller_that_hangs_up_ends_the_work_and_waits_for_its_end() -> None:
     """Whatever comes before: more of a body is no goodbye."""
     caller, work = Caller(), Work()
-    task = asyncio.create_task(while_connected(caller.receive, work.run()))
+    task = asyncio.create_task(work.run_for(caller))
     await work.begun.wait()
     caller.say(MORE)
     await asyncio.sleep(0)
@@ -64,9 +68,10 @@ async def test_work_for_a_caller_that_has_left_does_not_begin() -> None:
     async def receive() -> Message:
         return LEFT
 
-    work = Work()
+    caller, work = Caller(), Work()
+    caller.receive = receive
     with pytest.raises(ClientLeft):
-        await while_connected(receive, work.run())
+        await work.run_for(caller)
     assert not work.begun.is_set()
     await asyncio.sleep(0)  # and nothing is cancelled afterwards
 
@@ -78,8 +83,9 @@ async def test_a_connection_that_fails_has_left() -> None:
         await failing.wait()
         raise ConnectionResetError
 
-    work = Work()
-    task = asyncio.create_task(while_connected(receive, work.run()))
+    caller, work = Caller(), Work()
+    caller.receive = receive
+    task = asyncio.create_task(work.run_for(caller))
     await work.begun.wait()
     failing.set()
     with pytest.raises(ClientLeft):
@@ -90,7 +96,7 @@ async def test_a_connection_that_fails_has_left() -> None:
 async def test_who_cancels_from_outside_is_not_taken_for_the_caller() -> None:
     """A server that shuts down cancels too, and must see that it did."""
     caller, work = Caller(), Work()
-    task = asyncio.create_task(while_connected(caller.receive, work.run()))
+    task = asyncio.create_task(work.run_for(caller))
     await work.begun.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -103,7 +109,7 @@ async def test_a_goodbye_after_the_answer_disturbs_nobody() -> None:
     caller, work = Caller(), Work()
 
     async def request() -> str:
-        said = await while_connected(caller.receive, work.run())
+        said = await work.run_for(caller)
         caller.say(LEFT)
         for _ in range(3):
             await asyncio.sleep(0)

@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 
-from dragoman.service.api import native
+from dragoman.service.api.dialects import native
 from dragoman.service.api.edge_limits import EdgeLimits
 from dragoman.service.api.sse import EventStream
 from tests.api.conftest import OpenServer, open_http

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dragoman.service.api.keys import Key, KeyRing, KeysError, digest, new_key, read_keys, write_keys
-from dragoman.service.api.limits import Caller, Gate, RateLimiter, Usage
+from dragoman.service.api.limits import Gate, RateLimiter, Usage
 from dragoman.service.errors import ClientLeft, Forbidden, QuotaExceeded, RateLimited, StrictRefusal
 from tests.api.conftest import OpenClient
 from tests.api.fakes import FakeTranslator
@@ -96,7 +96,7 @@ def test_removed_keys_are_forgotten_on_reload(keys: Path) -> None:
 def test_a_key_decides_who_may_ask(keys: Path) -> None:
     """No key and a wrong key are both refused where keys are needed."""
     gate, _ = open_gate(keys)
-    assert gate.admit("one", "1.2.3.4").tenant == "fast"
+    assert gate.admit("one", "1.2.3.4") == Key("fast", digest("one"))
     for key in (None, "", "wrong", "\ud800"):
         with pytest.raises(Forbidden):
             gate.admit(key, "1.2.3.4")
@@ -105,7 +105,7 @@ def test_a_key_decides_who_may_ask(keys: Path) -> None:
 def test_without_a_file_any_key_is_ignored() -> None:
     """DeepL's client cannot be made without some key."""
     gate, _ = open_gate(None)
-    assert gate.admit("whatever", "1.2.3.4").tenant == ""
+    assert gate.admit("whatever", "1.2.3.4") is None
 
 
 def test_a_rate_is_kept_and_recovers(keys: Path) -> None:
@@ -141,14 +141,14 @@ def test_a_rate_of_zero_admits_nobody(keys: Path) -> None:
 def test_characters_are_charged_before_and_given_back_on_failure() -> None:
     """Two requests must not share the last characters, and a refusal costs nothing."""
     gate, _ = open_gate(None)
-    caller = Caller("", Key("small", "", characters_per_month=10))
-    with gate.charge(caller, 6), pytest.raises(QuotaExceeded), gate.charge(caller, 6):
+    key = Key("small", "", characters_per_month=10)
+    with gate.charge(key, 6), pytest.raises(QuotaExceeded), gate.charge(key, 6):
         pass
     assert gate.usage.used("small") == 6
-    with pytest.raises(RuntimeError), gate.charge(caller, 4):
+    with pytest.raises(RuntimeError), gate.charge(key, 4):
         raise RuntimeError
     assert gate.usage.used("small") == 6
-    with pytest.raises(ClientLeft), gate.charge(caller, 4):
+    with pytest.raises(ClientLeft), gate.charge(key, 4):
         raise ClientLeft  # the work was done, or begun
     assert gate.usage.used("small") == 10
 

@@ -3,28 +3,27 @@
 A key is the field `api_key`. JSON, forms and the query are taken, also in the body of a GET. `format` is `text` or
 `html`; tags and entities are kept in both. Our own decoding options (`beam_size`, …) work as extra fields. Errors are
 `{"error": str}`, with LibreTranslate's statuses: 400 for whatever is wrong with a request, 403 for a bad key, 429.
+The body has no field for warnings: they are in a response header.
 """
 
 from itertools import islice
 from typing import Any
 
-import orjson
-from fastapi import APIRouter, Request
+from fastapi import APIRouter
 from starlette.responses import Response
 
-from dragoman.service.api.context import Rooms, rooms_of
-from dragoman.service.api.fields import Fields, read_fields
-from dragoman.service.api.languages import may_be_code, name_of
-from dragoman.service.api.limits import Caller
-from dragoman.service.api.native import bearer_key
-from dragoman.service.api.refusals import COMMON_REFUSALS, Dialect, document
-from dragoman.service.api.work import Order, let_in, note, num_characters, translate
+from dragoman.service.api.api_request import ApiRequest, bearer_key
+from dragoman.service.api.dialect import DOCUMENTED_WARNINGS, Dialect
+from dragoman.service.api.fields import Fields
+from dragoman.service.api.json_answer import JSON, JsonAnswer
+from dragoman.service.api.languages import name_of, read_code
+from dragoman.service.api.metered import let_in, note_texts, translate
+from dragoman.service.api.refusals import COMMON_REFUSALS, document
 from dragoman.service.errors import BadRequest, DragomanError, InvalidRequest, TooLarge, UnknownPair
 from dragoman.service.translation.contract import AUTO, Detection, Translation, TranslationOptions, TranslationResult
 from dragoman.service.translation.variants import variants
 
 BEAM_FOR_ALTERNATIVES = 4
-PATHS = ("/translate", "/detect", "/languages", "/frontend/settings", "/health")
 
 
 def status_of(error: DragomanError | type[DragomanError]) -> int:
@@ -34,14 +33,17 @@ def status_of(error: DragomanError | type[DragomanError]) -> int:
 
 def render_error(error: DragomanError, request_id: str) -> Response:
     detail = f"Slowdown: {error.detail}" if error.status == 429 else error.detail
-    return Response(orjson.dumps({"error": detail}), status_of(error), media_type="application/json")
+    return JsonAnswer({"error": detail}, status_of(error))
 
 
-DIALECT = Dialect("libretranslate", claims=lambda path: path in PATHS, render=render_error)
+async def find_key(request: ApiRequest) -> str | None:
+    return (await request.fields()).text("api_key") or bearer_key(request)
+
+
 router = APIRouter(tags=["libretranslate"])
 
 ERROR_SCHEMA = {"type": "object", "properties": {"error": {"type": "string"}}, "required": ["error"]}
-RESPONSES = document(COMMON_REFUSALS, "application/json", ERROR_SCHEMA, status_of)
+RESPONSES = document(COMMON_REFUSALS, JSON, ERROR_SCHEMA, status_of)
 TRANSLATE_SCHEMA = {
     "type": "object",
     "properties": {
@@ -66,25 +68,23 @@ def _body(schema: dict[str, Any], example: dict[str, Any]) -> dict[str, Any]:
     return {"requestBody": {"content": {"application/json": content, "application/x-www-form-urlencoded": content}}}
 
 
-def _caller(request: Request, rooms: Rooms, fields: Fields) -> Caller:
-    return let_in(request, rooms, fields.text("api_key") or bearer_key(request))
-
-
 @router.post(
     "/translate",
     summary="Translate, as LibreTranslate does",
-    responses=RESPONSES,
+    responses=DOCUMENTED_WARNINGS | RESPONSES,
     openapi_extra=_body(TRANSLATE_SCHEMA, {"q": "O gato dorme.", "source": "pt", "target": "en"}),
 )
-async def post_translate(request: Request) -> Response:
-    rooms, fields = rooms_of(request), await read_fields(request)
-    caller = _caller(request, rooms, fields)
+async def post_translate(request: ApiRequest) -> Response:
+    await let_in(request)
+    fields = await request.fields()
     texts = _texts(fields)
     num_alternatives = fields.number("alternatives")
     source, target = _language(fields, "source"), _language(fields, "target")
-    options = _options(fields, num_alternatives, rooms.settings.max_beam_size)
-    result = await translate(request, rooms, caller, Order(texts, source, target, options))
-    return _json(_answer(result, source, num_alternatives, fields.is_list("q")))
+    options = _options(fields, num_alternatives, request.rooms.settings.max_beam_size)
+    result = await translate(request, texts, source, target, options)
+    answer = JsonAnswer(_answer(result, source, num_alternatives, fields.is_list("q")))
+    request.record.dialect.carry_warnings(answer, result)
+    return answer
 
 
 @router.post(
@@ -93,22 +93,21 @@ async def post_translate(request: Request) -> Response:
     responses=RESPONSES,
     openapi_extra=_body(DETECT_SCHEMA, {"q": "O gato dorme."}),
 )
-async def post_detect(request: Request) -> Response:
-    rooms, fields = rooms_of(request), await read_fields(request)
-    _caller(request, rooms, fields)
-    text = _texts(fields)[0]
-    note(request, Order([text], AUTO, "", TranslationOptions()))
-    if num_characters([text]) > rooms.settings.max_characters:
-        raise TooLarge(f"The text is longer than {rooms.settings.max_characters} characters.")
-    return _json([_detection_json(detection) for detection in rooms.translator.detect(text)])
+async def post_detect(request: ApiRequest) -> Response:
+    await let_in(request)
+    fields = await request.fields()
+    text, limit = _texts(fields)[0], request.rooms.settings.max_characters
+    if note_texts(request, [text]) > limit:
+        raise TooLarge(f"The text is longer than {limit} characters; send a part of it.")
+    return JsonAnswer([_detection_json(detection) for detection in request.rooms.translator.detect(text)])
 
 
 @router.get("/languages", summary="Languages, as LibreTranslate lists them", responses=RESPONSES)
-async def get_languages(request: Request) -> Response:
-    routes = rooms_of(request).catalog.routes()
+async def get_languages(request: ApiRequest) -> Response:
+    routes = request.rooms.catalog.routes()
     codes = sorted({source for source, _, _ in routes})
     # LibreTranslate lists a language among its own targets, and its clients show what is listed.
-    return _json(
+    return JsonAnswer(
         [
             {"code": code, "name": name_of(code), "targets": sorted({code, *(t for s, t, _ in routes if s == code)})}
             for code in codes
@@ -117,11 +116,11 @@ async def get_languages(request: Request) -> Response:
 
 
 @router.get("/frontend/settings", summary="What LibreTranslate's own page asks for", responses=RESPONSES)
-async def get_frontend_settings(request: Request) -> Response:
-    rooms = rooms_of(request)
+async def get_frontend_settings(request: ApiRequest) -> Response:
+    rooms = request.rooms
     routes = rooms.catalog.routes()
     target = {"code": routes[0][1], "name": name_of(routes[0][1])} if routes else {"code": "", "name": ""}
-    return _json(
+    return JsonAnswer(
         {
             "charLimit": rooms.settings.max_characters,
             "frontendTimeout": 500,
@@ -136,8 +135,8 @@ async def get_frontend_settings(request: Request) -> Response:
 
 
 @router.get("/health", summary="Alive, as LibreTranslate says it")
-async def get_health() -> Response:
-    return _json({"status": "ok"})
+async def get_health(request: ApiRequest) -> Response:
+    return JsonAnswer({"status": "ok"})
 
 
 def _texts(fields: Fields) -> list[str]:
@@ -152,9 +151,10 @@ def _language(fields: Fields, name: str) -> str:
     code = fields.text(name)
     if not code:
         raise BadRequest(f"Invalid request: missing {name} parameter")
-    if not may_be_code(code):
+    language = read_code(code)
+    if language is None:
         raise BadRequest(f"Invalid request: {name} is not a language code")
-    return code.lower()
+    return language
 
 
 def _options(fields: Fields, num_alternatives: int, max_beam_size: int) -> TranslationOptions:
@@ -194,5 +194,4 @@ def _detection_json(detection: Detection) -> dict[str, Any]:
     return {"confidence": round(detection.confidence * 100, 1), "language": detection.language}
 
 
-def _json(content: Any) -> Response:
-    return Response(orjson.dumps(content), media_type="application/json")
+DIALECT = Dialect("libretranslate", (router,), render_error, find_key=find_key)

@@ -1,28 +1,30 @@
-"""The native API, `/v1`: translate, stream, models, languages; errors as RFC 9457 problems.
+"""The native API, `/v1`: translate, stream, models, languages, explanations, live state; errors as RFC 9457 problems.
 
-A key is sent as `Authorization: Bearer KEY`. Answers are written by hand-made dictionaries and orjson; the pydantic
-models document them, and tests hold the two together.
+A key is sent as `Authorization: Bearer KEY`. Answers are hand-made dictionaries; the pydantic models document them, and
+tests hold the two together.
 """
 
 import asyncio
 from collections.abc import AsyncGenerator
 from dataclasses import asdict
-from typing import Annotated, Any
+from typing import Any
 
-import orjson
-from fastapi import APIRouter, Depends, Request
+from fastapi import APIRouter
 from starlette.responses import Response
 
 from dragoman.service.api import schemas
+from dragoman.service.api.api_request import ApiRequest
 from dragoman.service.api.connection import while_connected
-from dragoman.service.api.context import header_in, record_in, rooms_of
+from dragoman.service.api.dialect import Dialect, warn_in_body
+from dragoman.service.api.dialects import explain, live
+from dragoman.service.api.json_answer import JsonAnswer
 from dragoman.service.api.languages import name_of
-from dragoman.service.api.limits import Caller
-from dragoman.service.api.refusals import COMMON_REFUSALS, Dialect, as_dragoman_error, document
+from dragoman.service.api.metered import let_in, stream, translate
+from dragoman.service.api.problems import TRANSLATION_PROBLEMS, document_problems, problem, render_problem
+from dragoman.service.api.refusals import as_dragoman_error
 from dragoman.service.api.schemas import finite
 from dragoman.service.api.sse import Event, EventStream, document_events
-from dragoman.service.api.work import Order, let_in, stream, translate
-from dragoman.service.errors import DragomanError, InvalidRequest, TooLarge, UnknownPair
+from dragoman.service.api.validation import document_body, read_json
 from dragoman.service.translation.contract import (
     DoneEvent,
     Segment,
@@ -33,62 +35,25 @@ from dragoman.service.translation.contract import (
     TranslationResult,
 )
 
-PROBLEM_JSON = "application/problem+json"
-INLINE_SEGMENTS = 50  # written upon the event loop; more would make other requests wait
-REFUSALS = (*COMMON_REFUSALS, UnknownPair, TooLarge, InvalidRequest)
+INLINE_SEGMENTS = 50  # an answer with more is written on another thread: other requests would have to wait
 
-
-def render_error(error: DragomanError, request_id: str) -> Response:
-    return Response(orjson.dumps(problem(error, request_id)), error.status, media_type=PROBLEM_JSON)
-
-
-def problem(error: DragomanError, request_id: str) -> dict[str, Any]:
-    return {
-        "type": f"urn:dragoman:problem:{error.reason}",
-        "title": error.title,
-        "status": error.status,
-        "detail": error.detail,
-        "reason": error.reason,
-        "request_id": request_id,
-    }
-
-
-PROBLEM_SCHEMA = schemas.Problem.model_json_schema()  # once, for all routes
-
-
-def document_refusals(*errors: type[DragomanError]) -> dict[int | str, dict[str, Any]]:
-    return document(errors, PROBLEM_JSON, PROBLEM_SCHEMA)
-
-
-DIALECT = Dialect("native", claims=lambda path: path.startswith("/v1/"), render=render_error)
 router = APIRouter(prefix="/v1", tags=["native"])
-
-
-def bearer_key(request: Request) -> str | None:
-    scheme, _, key = (header_in(request.scope, b"authorization") or "").partition(" ")
-    return key.strip() if scheme.lower() == "bearer" else None
-
-
-async def caller_of(request: Request) -> Caller:
-    """A dependency, so that it comes before the body is checked: who may not ask learns nothing else."""
-    return let_in(request, rooms_of(request), bearer_key(request))
-
-
-UsesCaller = Annotated[Caller, Depends(caller_of)]
 
 
 @router.post(
     "/translate",
     summary="Translate one text or several",
     response_model=schemas.TranslateResponse,
-    responses=document_refusals(*REFUSALS),
+    responses=document_problems(*TRANSLATION_PROBLEMS),
+    openapi_extra=document_body(schemas.TranslateRequest),
 )
-async def post_translate(body: schemas.TranslateRequest, request: Request, caller: UsesCaller) -> Response:
-    order = Order(body.texts, body.source, body.target, body.options())
-    result = await translate(request, rooms_of(request), caller, order)
+async def post_translate(request: ApiRequest) -> Response:
+    await let_in(request)
+    asked = read_json(request, schemas.TranslateRequest)
+    result = await translate(request, asked.texts, asked.source, asked.target, asked.options())
     if sum([len(translation.segments) for translation in result.translations]) > INLINE_SEGMENTS:
-        return await asyncio.to_thread(lambda: _json(result_json(result)))
-    return _json(result_json(result))
+        return await asyncio.to_thread(lambda: JsonAnswer(result_json(result)))
+    return JsonAnswer(result_json(result))
 
 
 @router.post(
@@ -99,18 +64,20 @@ async def post_translate(body: schemas.TranslateRequest, request: Request, calle
         200: {
             "description": "Server-sent events: `token` {segment, text}, `segment` {index, …}, `done` (what "
             "`/v1/translate` answers), or `error` (a problem). The texts of all tokens, joined, are the translation. "
-            "With a beam whole segments come at once.",
+            "With a beam, whole segments come at once.",
             "content": document_events("token", "segment", "done", "error"),
         },
-        **document_refusals(*REFUSALS),
+        **document_problems(*TRANSLATION_PROBLEMS),
     },
+    openapi_extra=document_body(schemas.StreamRequest),
 )
-async def post_stream(body: schemas.StreamRequest, request: Request, caller: UsesCaller) -> Response:
-    order = Order([body.text], body.source, body.target, body.options())
-    events = stream(request, rooms_of(request), caller, order)
+async def post_stream(request: ApiRequest) -> Response:
+    await let_in(request)
+    asked = read_json(request, schemas.StreamRequest)
+    events = stream(request, asked.text, asked.source, asked.target, asked.options())
     try:
-        # A refusal before the first event is still an ordinary answer with its own status.
-        first = await while_connected(request.receive, anext(events))
+        with while_connected(request.receive):
+            first = await anext(events)  # a refusal before the first event is an ordinary answer with its own status
     except BaseException:
         await events.aclose()
         raise
@@ -118,7 +85,7 @@ async def post_stream(body: schemas.StreamRequest, request: Request, caller: Use
 
 
 @router.get("/models", summary="The bundles that serve, and their evidence", response_model=schemas.ModelsResponse)
-async def get_models(request: Request) -> Response:
+async def get_models(request: ApiRequest) -> Response:
     models = [
         {
             "name": bundle.name,
@@ -130,17 +97,17 @@ async def get_models(request: Request) -> Response:
             "evidence": bundle.evidence,
             "training": bundle.training,
         }
-        for bundle in rooms_of(request).catalog.bundles()
+        for bundle in request.rooms.catalog.bundles()
     ]
-    return _json({"models": models})
+    return JsonAnswer({"models": models})
 
 
 @router.get("/languages", summary="What can be translated into what", response_model=schemas.LanguagesResponse)
-async def get_languages(request: Request) -> Response:
-    routes = rooms_of(request).catalog.routes()
+async def get_languages(request: ApiRequest) -> Response:
+    routes = request.rooms.catalog.routes()
     targets = {source: [target for start, target, _ in routes if start == source] for source, _, _ in routes}
     codes = sorted(set(targets) | {target for _, target, _ in routes})
-    return _json(
+    return JsonAnswer(
         {
             "languages": [{"code": code, "name": name_of(code), "targets": targets.get(code, [])} for code in codes],
             "pairs": [{"source": source, "target": target, "pivot": pivot} for source, target, pivot in routes],
@@ -149,17 +116,16 @@ async def get_languages(request: Request) -> Response:
 
 
 async def _wire_events(
-    first: StreamEvent, rest: AsyncGenerator[StreamEvent, None], request: Request
+    first: StreamEvent, rest: AsyncGenerator[StreamEvent, None], request: ApiRequest
 ) -> AsyncGenerator[Event, None]:
     try:
         yield _event(first)
         async for event in rest:
             yield _event(event)
     except Exception as error:
-        record = record_in(request.scope)
         known = as_dragoman_error(error)
-        record.reason = known.reason
-        yield "error", problem(known, record.request_id)
+        request.record.reason = known.reason
+        yield "error", problem(known, request.record.request_id)
     finally:
         await rest.aclose()
 
@@ -211,15 +177,12 @@ def segment_json(segment: Segment) -> dict[str, Any]:
     }
 
 
-def _json(content: Any) -> Response:
-    return _Json(orjson.dumps(content))
-
-
-class _Json(Response):
-    """JSON with the two headers that it has, which Starlette would take longer to work out than orjson to write it."""
-
-    media_type = "application/json"
-
-    def __init__(self, body: bytes) -> None:
-        self.status_code, self.background, self.body = 200, None, body
-        self.raw_headers = [(b"content-length", b"%d" % len(body)), (b"content-type", b"application/json")]
+DIALECT = Dialect(
+    "native",
+    routers=(router, explain.router, live.router),
+    render_error=render_problem,
+    prefixes=("/v1/",),
+    carry_warnings=warn_in_body,
+    key_schemes={"bearer": {"type": "http", "scheme": "bearer", "description": "A key, in every API"}},
+    bodies=(schemas.TranslateRequest, schemas.StreamRequest, explain.ExplainRequest),
+)

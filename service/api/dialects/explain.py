@@ -1,23 +1,26 @@
 """`POST /v1/explain`: how one segment of a text was translated, from the model that translated it.
 
-What an explanation is stands in `service.translation.explain`; here it is checked, charged for and written as JSON.
+What an explanation holds is described in `service.translation.explain`; this file reads the request, charges for it and
+writes the explanation as JSON. It is part of the native dialect.
 """
 
 from collections.abc import Mapping
 from typing import Any, Literal
 
 import numpy as np
-import orjson
-from fastapi import APIRouter, Request
+from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.config import JsonDict
 from starlette.responses import Response
 
 from dragoman.service.api import schemas
+from dragoman.service.api.api_request import ApiRequest
 from dragoman.service.api.connection import while_connected
-from dragoman.service.api.context import record_in, rooms_of
-from dragoman.service.api.native import REFUSALS, UsesCaller, document_refusals
+from dragoman.service.api.json_answer import JsonAnswer
+from dragoman.service.api.metered import let_in
+from dragoman.service.api.problems import TRANSLATION_PROBLEMS, document_problems
 from dragoman.service.api.schemas import LanguageCode, finite
+from dragoman.service.api.validation import document_body, read_json
 from dragoman.service.engine.explainer import BeamTree
 from dragoman.service.errors import NotFound
 from dragoman.service.translation.contract import AUTO
@@ -46,10 +49,10 @@ class ExplainRequest(BaseModel):
     beam_size: int | None = Field(
         None,
         ge=1,
-        description="As the translation was asked for; by default as the model recommends; above 1 with the tree",
+        description="As for the translation; by default as the model recommends; above 1 with the tree",
     )
     runners_up: int = Field(5, ge=0, le=50, description="How many other choices to list for each token")
-    self_attention: bool = Field(False, description="Also what encoder and decoder look at within themselves")
+    self_attention: bool = Field(False, description="Also the attention of encoder and decoder to their own tokens")
     numbers: Numbers | None = Field(None, description="Also the intermediate numbers of one layer and head")
 
 
@@ -90,7 +93,7 @@ class Beam(BaseModel):
 
 
 class Consistency(BaseModel):
-    same_choices: bool = Field(description="The explain graph, too, likes every chosen token best (greedy)")
+    same_choices: bool = Field(description="The explain graph also ranks every chosen token first (greedy)")
     largest_difference: float = Field(description="Between log-probabilities as decoded and as explained")
 
 
@@ -122,14 +125,17 @@ class ExplainResponse(BaseModel):
     "/explain",
     summary="Show how a segment was translated: tokens, attention, choices, the beam as a tree",
     response_model=ExplainResponse,
-    responses=document_refusals(*REFUSALS),
+    responses=document_problems(*TRANSLATION_PROBLEMS),
+    openapi_extra=document_body(ExplainRequest),
 )
-async def post_explain(body: ExplainRequest, request: Request, caller: UsesCaller) -> Response:
-    rooms = rooms_of(request)
+async def post_explain(request: ApiRequest) -> Response:
+    await let_in(request)
+    body = read_json(request, ExplainRequest)
+    rooms = request.rooms
     if rooms.explanations is None:
-        raise NotFound("This server explains nothing.")
-    # Not noted as a translation: its time would not be one of theirs.
-    record_in(request.scope).num_characters = len(body.text)
+        raise NotFound("Explanations are not available on this server.")
+    # Not noted as a translation: its time would distort the metric of those.
+    request.record.num_characters = len(body.text)
     options = ExplainOptions(
         segment=body.segment,
         beam_size=body.beam_size,
@@ -137,11 +143,9 @@ async def post_explain(body: ExplainRequest, request: Request, caller: UsesCalle
         self_attention=body.self_attention,
         numbers=NumbersOf(**body.numbers.model_dump()) if body.numbers else None,
     )
-    with rooms.gate.charge(caller, len(body.text)):
-        work = rooms.explanations.explain(body.text, body.source, body.target, options, caller.tenant)
-        explained = await while_connected(request.receive, work)
-    content = orjson.dumps(explained_json(explained), option=orjson.OPT_SERIALIZE_NUMPY)
-    return Response(content, media_type="application/json")
+    with rooms.gate.charge(request.key, len(body.text)), while_connected(request.receive):
+        explained = await rooms.explanations.explain(body.text, body.source, body.target, options, request.tenant)
+    return JsonAnswer(explained_json(explained))
 
 
 def explained_json(explained: Explained) -> dict[str, Any]:

@@ -5,44 +5,43 @@ Unknown fields are ignored, as DeepL does; our own decoding options (`beam_size`
 
 | field of DeepL | here |
 |---|---|
-| `target_lang` EN-US, EN-GB, PT-BR, … | the language before the dash; we have one variety of each |
+| `target_lang` EN-US, EN-GB, PT-BR, … | the region's bundle where there is one, else the language before the dash |
 | `split_sentences` 0, 1, nonewlines | 0 keeps each line whole; 1 and nonewlines split (a line break always separates) |
 | `tag_handling` xml, html | tags and entities are kept, as they are in every text |
 | `ignore_tags` | with `tag_handling`: those elements are left as they are |
 | `preserve_formatting`, `show_billed_characters` | always so |
 | `context`, `model_type`, `outline_detection`, `splitting_tags`, `non_splitting_tags` | taken and not used: hints |
 | `formality` default, prefer_more, prefer_less | taken and not used, as DeepL does where a language has no forms |
-| `formality` more, less; `glossary_id(s)`, `style_id`, `translation_memory_id` | refused, 400: the answer would not |
-| `custom_instructions` | be what was asked for |
+| `formality` more, less; `custom_instructions` | refused, 400: the answer would not be what was asked for |
+| `glossary_id(s)`, `style_id`, `translation_memory_id` | refused, 400, for the same reason |
 
 Errors are `{"message": str, "detail": str}`: the client joins both to a string. It knows 400, 403, 404, 429, 456 and
-503, so 422 becomes 400 and an exhausted quota 456.
+503, so 422 becomes 400 and an exhausted quota 456. The body has no field for warnings: they are in a response header.
 """
 
 import re
 from collections.abc import Iterator
 from typing import Any
 
-import orjson
-from fastapi import APIRouter, Request
+from fastapi import APIRouter
 from starlette.responses import Response
 
-from dragoman.service.api.context import Rooms, rooms_of
-from dragoman.service.api.fields import Fields, read_fields
-from dragoman.service.api.languages import may_be_code, name_of
-from dragoman.service.api.limits import Caller
-from dragoman.service.api.native import bearer_key
-from dragoman.service.api.refusals import COMMON_REFUSALS, Dialect, document
-from dragoman.service.api.work import Order, let_in, translate
+from dragoman.service.api.api_request import ApiRequest, bearer_key
+from dragoman.service.api.dialect import DOCUMENTED_WARNINGS, Dialect
+from dragoman.service.api.fields import Fields
+from dragoman.service.api.json_answer import JSON, JsonAnswer
+from dragoman.service.api.languages import name_of, read_code
+from dragoman.service.api.metered import let_in, translate
+from dragoman.service.api.refusals import COMMON_REFUSALS, document
 from dragoman.service.errors import BadRequest, DragomanError, InvalidRequest, QuotaExceeded, TooLarge, UnknownPair
 from dragoman.service.translation.contract import AUTO, Translation, TranslationOptions
 from dragoman.service.translation.spans import outermost
 
 TAG_NAME = re.compile(r"[A-Za-z_][\w:.-]{0,63}")
 IGNORED_TAG = re.compile(rf"<(?P<close>/?)(?P<name>{TAG_NAME.pattern})(?:\s[^<>]*+)?(?<!/)>")
-MOST_IGNORED = 1000  # different elements: each is looked for like a term of a glossary
+MOST_IGNORED = 1000  # different elements; each becomes a term of the glossary
 QUOTA_STATUS = 456  # DeepL's own
-UNLIMITED = 1_000_000_000_000  # what DeepL answers for accounts without a limit
+UNLIMITED = 1_000_000_000_000  # DeepL's answer for an account without a limit
 VARIETIES = {  # the client refuses plain EN and PT as targets before it sends anything
     "en": (("EN-US", "English (American)"), ("EN-GB", "English (British)")),
     "pt": (("PT-BR", "Portuguese (Brazilian)"), ("PT-PT", "Portuguese (European)")),
@@ -61,16 +60,15 @@ def status_of(error: DragomanError | type[DragomanError]) -> int:
 
 def render_error(error: DragomanError, request_id: str) -> Response:
     message = "Quota for this billing period has been exceeded." if isinstance(error, QuotaExceeded) else error.title
-    content = {"message": message, "detail": error.detail}
-    return Response(orjson.dumps(content), status_of(error), media_type="application/json")
+    return JsonAnswer({"message": message, "detail": error.detail}, status_of(error))
 
 
-def _claims(path: str) -> bool:
-    operations = path.startswith(("/v2/health", "/v2/models"))
-    return path.startswith(("/v2/", "/v3/")) and not operations
+async def find_key(request: ApiRequest) -> str | None:
+    scheme, _, key = (request.header(b"authorization") or "").partition(" ")
+    sent = key.strip() if scheme.lower() == "deepl-auth-key" else bearer_key(request)
+    return sent or (await request.fields()).text("auth_key")
 
 
-DIALECT = Dialect("deepl", claims=_claims, render=render_error)
 router = APIRouter(prefix="/v2", tags=["deepl"])
 
 ERROR_SCHEMA = {
@@ -78,7 +76,7 @@ ERROR_SCHEMA = {
     "properties": {"message": {"type": "string"}, "detail": {"type": "string"}},
     "required": ["message"],
 }
-RESPONSES = document((*COMMON_REFUSALS, TooLarge, QuotaExceeded), "application/json", ERROR_SCHEMA, status_of)
+RESPONSES = document((*COMMON_REFUSALS, TooLarge, QuotaExceeded), JSON, ERROR_SCHEMA, status_of)
 TRANSLATE_SCHEMA = {
     "type": "object",
     "properties": {
@@ -100,50 +98,48 @@ TRANSLATE_BODY = {
 }
 
 
-def _caller(request: Request, rooms: Rooms, fields: Fields) -> Caller:
-    scheme, _, key = request.headers.get("authorization", "").partition(" ")
-    sent = key.strip() if scheme.lower() == "deepl-auth-key" else bearer_key(request)
-    return let_in(request, rooms, sent or fields.text("auth_key"))
-
-
 @router.post(
-    "/translate", summary="Translate, as DeepL does", responses=RESPONSES, openapi_extra={"requestBody": TRANSLATE_BODY}
+    "/translate",
+    summary="Translate, as DeepL does",
+    responses=DOCUMENTED_WARNINGS | RESPONSES,
+    openapi_extra={"requestBody": TRANSLATE_BODY},
 )
-async def post_translate(request: Request) -> Response:
-    rooms, fields = rooms_of(request), await read_fields(request)
-    caller = _caller(request, rooms, fields)
+async def post_translate(request: ApiRequest) -> Response:
+    await let_in(request)
+    fields = await request.fields()
     texts = fields.texts("text")
     if not texts:
         raise BadRequest("Parameter 'text' not specified.")
-    order = Order(texts, _source(fields), _target(fields), _options(fields, texts))
-    result = await translate(request, rooms, caller, order)
+    result = await translate(request, texts, _source(fields), _target(fields), _options(fields, texts))
     pairs = zip(texts, result.translations, strict=True)
-    return _json({"translations": [_translation_json(text, translation) for text, translation in pairs]})
+    answer = JsonAnswer({"translations": [_translation_json(text, translation) for text, translation in pairs]})
+    request.record.dialect.carry_warnings(answer, result)
+    return answer
 
 
 @router.get("/languages", summary="Languages, as DeepL lists them", responses=RESPONSES)
 @router.post("/languages", summary="The same, by POST", responses=RESPONSES, operation_id="languages")
-async def get_languages(request: Request) -> Response:
-    rooms, fields = rooms_of(request), await read_fields(request)
-    _caller(request, rooms, fields)
+async def get_languages(request: ApiRequest) -> Response:
+    await let_in(request)
+    fields = await request.fields()
     wanted = fields.text("type") or "source"
     if wanted not in ("source", "target"):
         raise BadRequest("Value for 'type' not supported; it is source or target.")
-    routes = rooms.catalog.routes()
+    routes = request.rooms.catalog.routes()
     codes = sorted({target if wanted == "target" else source for source, target, _ in routes})
     named = [(code.upper(), name_of(code)) for code in codes]
     if wanted == "target":
         named = [variety for code in codes for variety in VARIETIES.get(code, ((code.upper(), name_of(code)),))]
-    return _json([{"language": code, "name": name, "supports_formality": False} for code, name in named])
+    return JsonAnswer([{"language": code, "name": name, "supports_formality": False} for code, name in named])
 
 
 @router.get("/usage", summary="Characters used by this key", responses=RESPONSES)
-async def get_usage(request: Request) -> Response:
-    rooms = rooms_of(request)
-    caller = _caller(request, rooms, await read_fields(request))
-    used = rooms.gate.usage.used(caller.key.name) if caller.key else 0
-    limit = caller.key.characters_per_month if caller.key else None
-    return _json({"character_count": used, "character_limit": UNLIMITED if limit is None else limit})
+async def get_usage(request: ApiRequest) -> Response:
+    await let_in(request)
+    key = request.key
+    used = request.rooms.gate.usage.used(key.name) if key else 0
+    limit = key.characters_per_month if key else None
+    return JsonAnswer({"character_count": used, "character_limit": UNLIMITED if limit is None else limit})
 
 
 def _source(fields: Fields) -> str:
@@ -158,9 +154,8 @@ def _target(fields: Fields) -> str:
 
 
 def _language(code: str, name: str) -> str:
-    """Only what cannot be a code is refused here; that EN-US is English is known to who knows the bundles."""
-    language = code.strip().lower()
-    if not may_be_code(language):
+    language = read_code(code)
+    if language is None:
         raise BadRequest(f"Value for '{name}' not supported.")
     return language
 
@@ -188,7 +183,7 @@ def _ignored_elements(fields: Fields, texts: list[str]) -> dict[str, str]:
     lists = fields.texts("ignore_tags") or []
     names = [name.strip() for part in lists for name in part.split(",") if name.strip()]
     if not all(TAG_NAME.fullmatch(name) for name in names):
-        raise BadRequest("Value for 'ignore_tags' not supported; it lists names of tags.")
+        raise BadRequest("Value for 'ignore_tags' not supported; give a list of tag names.")
     elements = dict.fromkeys(element for text in texts for element in _elements(text, frozenset(names)))
     if len(elements) > MOST_IGNORED:
         raise TooLarge(
@@ -198,9 +193,10 @@ def _ignored_elements(fields: Fields, texts: list[str]) -> dict[str, str]:
 
 
 def _elements(text: str, names: frozenset[str]) -> Iterator[str]:
-    """Those of these names, from their first tag to the one that closes it; those within another are a part of it.
+    """The elements of these names, from the opening tag to the one that closes it; only the outermost ones.
 
-    One pass pairs all tags: looked for one by one, those that nobody closes would take the whole text each.
+    One pass pairs all tags. Searching for each closing tag by itself would read the rest of the text for every tag that
+    is never closed.
     """
     ends: dict[int, int] = {}
     waiting: dict[str, list[int]] = {}
@@ -222,5 +218,18 @@ def _translation_json(text: str, translation: Translation) -> dict[str, Any]:
     }
 
 
-def _json(content: Any) -> Response:
-    return Response(orjson.dumps(content), media_type="application/json")
+DIALECT = Dialect(
+    "deepl",
+    (router,),
+    render_error,
+    prefixes=("/v2/", "/v3/"),
+    find_key=find_key,
+    key_schemes={
+        "deepl": {
+            "type": "apiKey",
+            "in": "header",
+            "name": "Authorization",
+            "description": "`DeepL-Auth-Key` and a key, in DeepL's API; LibreTranslate's has the field `api_key`",
+        }
+    },
+)

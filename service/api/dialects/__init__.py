@@ -1,0 +1,1 @@
+"""One file per API that the server speaks; `service/app.py` lists their dialects."""
