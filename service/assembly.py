@@ -22,8 +22,8 @@ from dragoman.service.process.cgroup import available_cpus
 from dragoman.service.settings import Settings
 from dragoman.service.telemetry.metrics import Metrics
 from dragoman.service.translation.contract import TranslationLimits
-from dragoman.service.translation.explain import Explanations
 from dragoman.service.translation.explainers import Explainers
+from dragoman.service.translation.explanations import Explanations
 from dragoman.service.translation.translator import Translator
 
 if TYPE_CHECKING:

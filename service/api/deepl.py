@@ -19,8 +19,6 @@ Errors are `{"message": str, "detail": str}`: the client joins both to a string.
 503, so 422 becomes 400 and an exhausted quota 456.
 """
 
-import re
-from collections.abc import Iterator
 from typing import Any
 
 import orjson
@@ -36,10 +34,8 @@ from dragoman.service.api.refusals import COMMON_REFUSALS, Dialect, document
 from dragoman.service.api.work import Order, let_in, translate
 from dragoman.service.errors import BadRequest, DragomanError, InvalidRequest, QuotaExceeded, TooLarge, UnknownPair
 from dragoman.service.translation.contract import AUTO, Translation, TranslationOptions
-from dragoman.service.translation.spans import outermost
+from dragoman.service.translation.markup import TAG_NAME, elements_named
 
-TAG_NAME = re.compile(r"[A-Za-z_][\w:.-]{0,63}")
-IGNORED_TAG = re.compile(rf"<(?P<close>/?)(?P<name>{TAG_NAME.pattern})(?:\s[^<>]*+)?(?<!/)>")
 MOST_IGNORED = 1000  # different elements: each is looked for like a term of a glossary
 QUOTA_STATUS = 456  # DeepL's own
 UNLIMITED = 1_000_000_000_000  # what DeepL answers for accounts without a limit
@@ -189,29 +185,12 @@ def _ignored_elements(fields: Fields, texts: list[str]) -> dict[str, str]:
     names = [name.strip() for part in lists for name in part.split(",") if name.strip()]
     if not all(TAG_NAME.fullmatch(name) for name in names):
         raise BadRequest("Value for 'ignore_tags' not supported; it lists names of tags.")
-    elements = dict.fromkeys(element for text in texts for element in _elements(text, frozenset(names)))
+    elements = dict.fromkeys(element for text in texts for element in elements_named(text, frozenset(names)))
     if len(elements) > MOST_IGNORED:
         raise TooLarge(
             f"'ignore_tags' marks {len(elements)} different elements; send at most {MOST_IGNORED} in one request."
         )
     return {element: element for element in elements}
-
-
-def _elements(text: str, names: frozenset[str]) -> Iterator[str]:
-    """Those of these names, from their first tag to the one that closes it; those within another are a part of it.
-
-    One pass pairs all tags: looked for one by one, those that nobody closes would take the whole text each.
-    """
-    ends: dict[int, int] = {}
-    waiting: dict[str, list[int]] = {}
-    for tag in IGNORED_TAG.finditer(text) if names else ():
-        opened = waiting.setdefault(tag["name"], [])
-        if not tag["close"] and tag["name"] in names:
-            opened.append(tag.start())
-        elif tag["close"] and opened:
-            ends[opened.pop()] = tag.end()
-    for start, end in outermost(ends):
-        yield text[start:end]
 
 
 def _translation_json(text: str, translation: Translation) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """`POST /v1/explain`: how one segment of a text was translated, from the model that translated it.
 
-What an explanation is stands in `service.translation.explain`; here it is checked, charged for and written as JSON.
+What an explanation is stands in `service.translation.explanations`; it is checked, charged for and written as JSON.
 """
 
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ from dragoman.service.api.schemas import LanguageCode, finite
 from dragoman.service.engine.explainer import BeamTree
 from dragoman.service.errors import NotFound
 from dragoman.service.translation.contract import AUTO
-from dragoman.service.translation.explain import Explained, ExplainedToken, ExplainOptions, Floats, NumbersOf
+from dragoman.service.translation.explanations import Explained, ExplainedToken, ExplainOptions, Floats, NumbersOf
 
 router = APIRouter(prefix="/v1", tags=["native"])
 

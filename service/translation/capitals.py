@@ -8,13 +8,12 @@ words by themselves may be abbreviations (EUA, S.O.S.), and stay. This file says
 import re
 from collections.abc import Sequence
 
-from dragoman.service.translation.patterns import Span
+from dragoman.service.language_codes import base_language
+from dragoman.service.translation.spans import Chunk
 
 _FEWEST_LETTERS, _FEWEST_LETTERS_ALONE = 3, 4  # of the longest word
 _FIRST_LETTER = re.compile(r"[^\W\d_]")
 _ENGLISH_I = re.compile(r"\bi\b")
-
-Chunk = str | Span
 
 
 def is_shouted(chunks: Sequence[Chunk]) -> bool:
@@ -41,4 +40,4 @@ def shouted(chunks: Sequence[Chunk]) -> tuple[Chunk, ...]:
 
 def _small(text: str, language: str) -> str:
     small = text.lower()
-    return _ENGLISH_I.sub("I", small) if language.partition("-")[0].lower() == "en" else small
+    return _ENGLISH_I.sub("I", small) if base_language(language) == "en" else small

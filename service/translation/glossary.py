@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import zip_longest
 
-from dragoman.service.translation.patterns import Span, SpanKind
+from dragoman.service.translation.spans import Span, SpanKind
 
 _TOKEN = re.compile(r"\w+|[^\w\s]")
 _PAGE_CHARACTERS = 1000  # no term that a person would write is longer, but an element that is left alone may be

@@ -11,8 +11,10 @@ from collections.abc import Iterable, Sequence
 
 from py3langid.langid import MODEL_FILE, LanguageIdentifier
 
+from dragoman.service.language_codes import base_language
 from dragoman.service.translation.contract import Detection
-from dragoman.service.translation.patterns import pattern_spans, without_overlaps
+from dragoman.service.translation.patterns import pattern_spans
+from dragoman.service.translation.spans import without_overlaps
 
 _MAX_CHARACTERS = 4000  # more text makes no answer surer
 # Much written, and told apart from those served; a language costs 0.2 MB.
@@ -35,11 +37,11 @@ class Detector:
         """`languages`, the most likely first. Their confidences are even where the text says nothing, and do not add up
         to one where it may be in another language."""
         candidates = sorted(set(languages))
-        ranking = self._rank(_prose(html.unescape(text[:_MAX_CHARACTERS])), frozenset(map(_base, candidates)))
+        ranking = self._rank(_prose(html.unescape(text[:_MAX_CHARACTERS])), frozenset(map(base_language, candidates)))
         if not ranking:
             return [Detection(language, 1 / len(candidates)) for language in candidates]
         known = dict(ranking)
-        detections = [Detection(language, known.get(_base(language), 0.0)) for language in candidates]
+        detections = [Detection(language, known.get(base_language(language), 0.0)) for language in candidates]
         return sorted(detections, key=lambda detection: -detection.confidence)
 
     def _rank(self, prose: str, languages: frozenset[str]) -> Sequence[tuple[str, float]]:
@@ -60,11 +62,6 @@ def _load(languages: frozenset[str]) -> LanguageIdentifier:
     # The identifier keeps its whole table to choose other languages from; we would read the file again.
     identifier._full_model = (identifier.nb_ptc, identifier.nb_pc, identifier.nb_classes)
     return identifier
-
-
-def _base(language: str) -> str:
-    """The model knows languages, not their varieties: pt for pt-BR."""
-    return language.split("-")[0].lower()
 
 
 def _prose(text: str) -> str:

@@ -10,7 +10,8 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 
-from dragoman.service.translation.patterns import Span, SpanKind
+from dragoman.service.language_codes import base_language
+from dragoman.service.translation.spans import Span, SpanKind
 
 _COMMA = frozenset(("pt", "es", "fr", "it", "de", "nl", "ro", "pl", "cs", "ru", "uk", "tr", "sv", "da", "nb", "fi"))
 _POINT = frozenset(("en", "zh", "ja", "ko", "th", "he"))
@@ -57,5 +58,5 @@ def _is_odd(number: str, source: str) -> bool:
 
 
 def _marks(language: str) -> re.Pattern[str] | None:
-    code = language.partition("-")[0].lower()
+    code = base_language(language)
     return _WITH_COMMA if code in _COMMA else _WITH_POINT if code in _POINT else None

@@ -8,6 +8,8 @@ only when such a word is there. A name must stay, so whatever may be one does: i
 import re
 from collections.abc import Callable
 
+from dragoman.service.language_codes import base_language
+
 # Months and days, which today's Portuguese writes small; their plurals, too. The group is the word that a tokenizer may
 # know. Beside a large word they are names (Segunda Guerra, Quinta da Boa Vista), but nothing else ends in -feira; and
 # Domingos is a man's name, unless the words before say plural (aos Domingos, aos Sábados e Domingos). Every choice
@@ -32,7 +34,7 @@ _OPENING = "\"'“‘«‹([{"
 
 def as_written_today(text: str, language: str, is_one_token: Callable[[str], bool]) -> str:
     """`text` with such words small in mid-sentence, where the tokenizer knows only the small one; of equal length."""
-    often_large = _OFTEN_LARGE.get(language.split("-")[0].lower())
+    often_large = _OFTEN_LARGE.get(base_language(language))
     if often_large is None or not often_large.search(text):
         return text
     letters = list(text)

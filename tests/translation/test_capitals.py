@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from dragoman.service.translation.capitals import is_shouted, shouted, spoken
-from dragoman.service.translation.patterns import Span, SpanKind
+from dragoman.service.translation.spans import Span, SpanKind
 from tests.bundles.fakes import write_bundle
 from tests.translation.asking import translate
 from tests.translation.conftest import OpenTranslator

@@ -8,11 +8,12 @@ from hypothesis import strategies as st
 
 from dragoman.service.translation.entities import read_entities
 from dragoman.service.translation.placeholders import find_spans
-from dragoman.service.translation.segments import SourceSegment, SplitText
+from dragoman.service.translation.segments import SourceSegment
 from tests.bundles.fakes import write_bundle
 from tests.translation.asking import events_of, streamed_text, translate
 from tests.translation.conftest import OpenTranslator
 from tests.translation.generated import texts
+from tests.translation.splitting import SplitText
 
 
 def read(text: str) -> str:
@@ -79,8 +80,7 @@ def test_segments_are_ranges_of_the_text_as_it_was_sent() -> None:
     text = "&Eacute; um c&atilde;o. A casa &eacute; azul."
     reading = read_entities(text, find_spans(text))
     assert reading.text == "É um cão. A casa é azul."
-    split = SplitText(reading.text, (SourceSegment(0, 9, False), SourceSegment(10, 24, False)))
-    sent = reading.as_sent(split)
+    sent = SplitText(text, reading.as_sent((SourceSegment(0, 9, False), SourceSegment(10, 24, False))))
     assert [sent.source(0), sent.source(1)] == ["&Eacute; um c&atilde;o.", "A casa &eacute; azul."]
     assert sent.separator(1) == " "
 
@@ -96,9 +96,9 @@ def test_any_range_of_what_was_read_is_found_in_what_was_sent(pieces: list[str])
     text = "".join(pieces)
     reading = read_entities(text, find_spans(text))
     for start in range(len(reading.text)):
-        split = SplitText(reading.text, (SourceSegment(start, start + 1, False),))
-        character = reading.as_sent(split).source(0)
-        assert character == split.source(0) or read(f"a{character}a") == f"a{split.source(0)}a"
+        character = SplitText(text, reading.as_sent([SourceSegment(start, start + 1, False)])).source(0)
+        as_read = reading.text[start]
+        assert character == as_read or read(f"a{character}a") == f"a{as_read}a"
 
 
 async def test_a_translation_writes_plain_characters(tmp_path: Path, open_translator: OpenTranslator) -> None:

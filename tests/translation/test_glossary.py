@@ -10,8 +10,8 @@ from dragoman.service.errors import TooLarge
 from dragoman.service.translation.checks import check_request
 from dragoman.service.translation.contract import TranslationLimits, TranslationOptions
 from dragoman.service.translation.glossary import Glossary
-from dragoman.service.translation.patterns import SpanKind
 from dragoman.service.translation.placeholders import find_spans
+from dragoman.service.translation.spans import SpanKind
 
 TERMS = {
     "gato": "cat",

@@ -2,8 +2,8 @@
 
 import pytest
 
-from dragoman.service.translation.patterns import SpanKind
 from dragoman.service.translation.placeholders import find_spans
+from dragoman.service.translation.spans import SpanKind
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dragoman.service.translation.normalization import clean, composed
-from dragoman.service.translation.patterns import SpanKind
 from dragoman.service.translation.placeholders import chunks_of, find_spans, plain_text
+from dragoman.service.translation.spans import SpanKind
 from tests.bundles.fakes import tokenizer
 
 MARKS = st.sampled_from("aeq \u0301\u0327\u0308\u0344\u0f73é\u200d—😀")

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dragoman.service.translation.glossary import Glossary
-from dragoman.service.translation.patterns import _PROSE, PATTERNS, SpanKind, without_overlaps
+from dragoman.service.translation.patterns import _PROSE, PATTERNS
 from dragoman.service.translation.placeholders import (
     Part,
     all_kept,
@@ -20,6 +20,7 @@ from dragoman.service.translation.placeholders import (
     spaced,
     spans_of,
 )
+from dragoman.service.translation.spans import SpanKind, without_overlaps
 from tests.bundles.fakes import tokenizer
 from tests.translation.generated import texts
 

@@ -7,10 +7,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from dragoman.service.translation import segments
-from dragoman.service.translation.patterns import Span, SpanKind
 from dragoman.service.translation.placeholders import find_spans
-from dragoman.service.translation.segments import SplitText, split
+from dragoman.service.translation.spans import Span, SpanKind
 from tests.translation.generated import texts
+from tests.translation.splitting import SplitText, split
 
 
 def sources(parts: SplitText) -> list[str]:

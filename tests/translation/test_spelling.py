@@ -17,10 +17,11 @@ from dragoman.service.translation.capitals import is_shouted
 from dragoman.service.translation.contract import TranslationLimits
 from dragoman.service.translation.glossary import NO_GLOSSARY, Glossary
 from dragoman.service.translation.language import Detector
-from dragoman.service.translation.plan import Planner, Unit
+from dragoman.service.translation.plan import Planner
 from dragoman.service.translation.spelling import as_written_today
 from dragoman.service.translation.tokenizer import MarianTokenizer, Tokenizer, load_tokenizer
 from dragoman.service.translation.translator import Translator
+from dragoman.service.translation.unit import Unit
 from tests.bundles.fakes import sentences, tokenizer, write_bundle
 from tests.clock import Clock
 from tests.translation.asking import events_of, streamed_text, translate
@@ -132,7 +133,7 @@ def planner(with_tokenizer: Tokenizer, source: str = "pt") -> Planner:
 
 def ids_of(planner: Planner, text: str, glossary: Glossary = NO_GLOSSARY) -> list[int]:
     """What goes to the model for a text of one sentence, without the end of sentence."""
-    (unit,) = planner.text(text, glossary, split_sentences=False).segments[0].parts
+    _, ((unit,),) = planner.text(text, glossary, split_sentences=False)
     assert isinstance(unit, Unit)
     return list(unit.source_ids[:-1])
 
@@ -142,7 +143,7 @@ def ids_of(planner: Planner, text: str, glossary: Glossary = NO_GLOSSARY) -> lis
 def test_text_without_such_words_is_encoded_exactly_as_it_was(text: str) -> None:
     """Whoever does not write them large pays nothing and sees no difference."""
     assume(any(map(str.isalpha, text)) and not is_shouted([text]))
-    (part,) = planner(tokenizer()).segment([text])
+    (part,) = planner(tokenizer()).segment((text,))
     assert isinstance(part, Unit)
     assert list(part.source_ids[:-1]) == tokenizer().encode([text])
 
@@ -150,7 +151,7 @@ def test_text_without_such_words_is_encoded_exactly_as_it_was(text: str) -> None
 def test_our_own_sentences_are_encoded_exactly_as_they_were() -> None:
     """Hundreds of ordinary sentences, some with months and days, all spelt as today."""
     for text, _ in sentences():
-        unit = planner(tokenizer()).segment([text])[0]
+        unit = planner(tokenizer()).segment((text,))[0]
         assert isinstance(unit, Unit)
         assert list(unit.source_ids[:-1]) == tokenizer().encode([text])
 

@@ -12,8 +12,9 @@ from dragoman.service.assembly import Parts, build_parts
 from dragoman.service.settings import Settings
 from dragoman.service.telemetry.metrics import Metrics
 from dragoman.service.translation.contract import TranslationOptions
-from dragoman.service.translation.patterns import pattern_spans, without_overlaps
-from dragoman.service.translation.placeholders import Chunk, chunks_of, plain_text
+from dragoman.service.translation.patterns import pattern_spans
+from dragoman.service.translation.placeholders import chunks_of, plain_text
+from dragoman.service.translation.spans import Chunk, without_overlaps
 from dragoman.service.translation.tag_places import Reach, is_tag, place_tags, tags_in_order, without_tags
 
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from dragoman.service.translation.patterns import Span, SpanKind
 from dragoman.service.translation.placeholders import find_spans
+from dragoman.service.translation.spans import Span, SpanKind
 
 
 def found(text: str) -> list[str]:
