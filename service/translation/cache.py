@@ -98,7 +98,11 @@ class SegmentCache:
 
     def submit_all(self, engine: Engine, requests: Sequence[DecodeRequest]) -> None:
         """Answer each request or let it wait. All decodes that are needed begin; or none, and the refusal is raised."""
-        started = [decode for request in requests if (decode := self._look_up(engine, request))]
+        started: list[_SharedDecode] = []
+        for request in requests:
+            decode = self._look_up(engine, request)
+            if decode is not None:
+                started.append(decode)
         jobs = [decode.job for decode in started]
         try:
             if jobs:  # a full queue refuses even an empty list, and hits need no queue
@@ -156,21 +160,17 @@ class SegmentCache:
             if result is None and decode is not None:
                 overtaken = self._join(decode, request)
             elif result is None:
-                started = self._start(engine, request)
+                started = _SharedDecode(engine, request, request.owner_tokens)
+                started.job = self._new_job(started, request, request.deadline_at)
+                self._add_waiter(started, request)
+                if self._share_decodes:
+                    self._under_way[request.key] = started
         if result is not None:
             _settle(request, result)
         if decode is not None and overtaken is not None:
             self._overtake(decode, overtaken, request)
         self._looked_up("hit" if result is not None else "miss" if started else "shared")
         return started
-
-    def _start(self, engine: Engine, request: DecodeRequest) -> _SharedDecode:
-        decode = _SharedDecode(engine, request, request.owner_tokens)
-        decode.job = self._new_job(decode, request, request.deadline_at)
-        self._add_waiter(decode, request)
-        if self._share_decodes:
-            self._under_way[request.key] = decode
-        return decode
 
     def _join(self, decode: _SharedDecode, request: DecodeRequest) -> Job | None:
         """Wait for a decode under way. Returns its job if a job of the request's own would be done sooner."""

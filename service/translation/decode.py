@@ -189,23 +189,28 @@ class Decoder:
     # Waiting
 
     async def collect(self, plan: Plan, requests: Sequence[DecodeRequest]) -> Segment:
-        """The translation of a plan whose requests were submitted."""
+        """The translation of a plan, from the translations of its units. Their requests must be submitted."""
         if len(requests) == 1:
-            segments = [await self._translate(requests[0])]
+            segments = [await self.translate(requests[0])]
         else:
-            segments = list(await asyncio.gather(*(self._translate(request) for request in requests)))
-        return segments[0] if len(plan) == len(segments) == 1 else _assembled(plan, segments)
+            segments = list(await asyncio.gather(*(self.translate(request) for request in requests)))
+        return segments[0] if is_whole(plan) else _assembled(plan, segments)
 
     async def follow(self, plan: Plan, requests: Sequence[DecodeRequest]) -> Segment:
         """Submit and collect, for work that follows other work."""
         await self._submit_patiently(requests)
         return await self.collect(plan, requests)
 
-    async def _translate(self, request: DecodeRequest) -> Segment:
-        """Walk the attempts of a unit, until one has kept everything."""
+    async def translate(self, request: DecodeRequest) -> Segment:
+        """The translation of one unit: walk its attempts until one has kept everything."""
         segment = await self._decode(request)
         while _may_try_again(segment) and (plan := await self._next_attempt(request)) is not None:
-            again = await self._attempt(request, plan)
+            requests = self._requests_again(request, plan)
+            await self._submit_patiently(requests)
+            if is_whole(plan):
+                again = await self._decode(requests[0])
+            else:
+                again = self._from_pieces(request, await self.collect(plan, requests))
             segment = again._replace(timings=_in_turn(segment.timings, again.timings))
         return segment
 
@@ -214,14 +219,13 @@ class Decoder:
         # Of a long text a thousand segments may be tried again at the same time: other requests must not wait for that.
         return await asyncio.to_thread(following) if self.num_tokens > _INLINE_TOKENS else following()
 
-    async def _attempt(self, request: DecodeRequest, plan: Plan) -> Segment:
+    def _requests_again(self, request: DecodeRequest, plan: Plan) -> list[DecodeRequest]:
+        planner, final, prefix = request.planner, request.final, request.prefix
         if is_whole(plan):
-            (unit,) = units_of(plan)
-            again = self._request(request.planner, unit, (), request.final, request.prefix)
-            await self._submit_patiently([again])
-            return await self._decode(again)
-        requests = self.requests(request.planner, plan, final=request.final, prefix=request.prefix)
-        segment = await self.follow(plan, requests)
+            return [self._request(planner, unit, (), final, prefix) for unit in units_of(plan)]
+        return self.requests(planner, plan, final=final, prefix=prefix)
+
+    def _from_pieces(self, request: DecodeRequest, segment: Segment) -> Segment:
         warnings = (*segment.warnings, SegmentWarning.PLACEHOLDER_RETRIED)
         if request.final and self._options.n_best > 1:
             warnings += (SegmentWarning.ALTERNATIVES_DROPPED,)

@@ -6,6 +6,7 @@ taken out. `plan.py` says what to try when a placeholder is lost.
 
 import bisect
 import itertools
+import operator
 import re
 from collections.abc import Iterator, Sequence
 
@@ -18,6 +19,7 @@ from dragoman.service.translation.spans import Chunk, Span, SpanKind, without_ov
 # A translation as it comes from the tokenizer: text, and the numbers of placeholders.
 Part = str | int
 
+_START = operator.attrgetter("start")
 # Underscores around a word are marks of their own (_muito bom_); within it they make it a name (nome_do_campo).
 _LETTERS = r"(?:[^\W_]|[\u0300-\u036f])++"
 _TOKEN = re.compile(rf"_*+{_LETTERS}(?:_++{_LETTERS})++_*+|{_LETTERS}|_++|[^\w\s\u0300-\u036f]")
@@ -74,11 +76,15 @@ def chunks_of(text: str, start: int, end: int, spans: Sequence[Span]) -> tuple[C
     if not spans:
         return (text[start:end],) if start < end else ()
     chunks: list[Chunk] = []
-    first, last = (bisect.bisect_left(spans, position, key=lambda span: span.start) for position in (start, end))
+    first, last = bisect.bisect_left(spans, start, key=_START), bisect.bisect_left(spans, end, key=_START)
     for span in spans[first:last]:
-        chunks += [text[start : span.start], span]
+        if start < span.start:
+            chunks.append(text[start : span.start])
+        chunks.append(span)
         start = span.end
-    return tuple(chunk for chunk in (*chunks, text[start:end]) if chunk)
+    if start < end:
+        chunks.append(text[start:end])
+    return tuple(chunks)
 
 
 def laid_out(chunks: Sequence[Chunk]) -> tuple[str, list[Span]]:

@@ -31,7 +31,7 @@ from dragoman.service.translation.spans import Chunk, Span, SpanKind
 from dragoman.service.translation.spelling import as_written_today
 from dragoman.service.translation.tag_places import is_tag, without_tags
 from dragoman.service.translation.tokenizer import Tokenizer
-from dragoman.service.translation.unit import Plan, Unit, units_of
+from dragoman.service.translation.unit import Plan, Unit
 
 # Marks at the edges of a piece belong to what stands beside it, and a model makes words of them. The mark that ends a
 # sentence stays: it is part of what the sentence says.
@@ -94,8 +94,11 @@ class Planner:
             text = reading.text
         spans = find_spans(text, glossary, self.tokenizer.known_characters, self._languages)
         segments = self._split(text, spans, split_sentences)
-        plans = tuple([self.segment(chunks_of(text, start, end, spans)) for start, end, _ in segments])
-        return (segments if reading is None else reading.as_sent(segments)), plans
+        plans: list[Plan] = []
+        for start, end, _ in segments:
+            chunks = chunks_of(text, start, end, spans)
+            plans.append(self.segment(chunks))
+        return (segments if reading is None else reading.as_sent(segments)), tuple(plans)
 
     def document(self, chunks: Sequence[Chunk]) -> Plan:
         """How to translate what another hop gave: it may be several sentences, or too long for this hop."""
@@ -177,11 +180,14 @@ class Planner:
         source = self.hop.pair.source
         if is_shouted(chunks):
             chunks = spoken(chunks, source)
-        # Spans stay as they are, also if they go as text: they must come out as they went in.
-        chunks = [as_written_today(c, source, self._is_one_token) if isinstance(c, str) else c for c in chunks]
+        written: list[Chunk] = []
+        for chunk in chunks:
+            if isinstance(chunk, str):
+                chunk = as_written_today(chunk, source, self._is_one_token)
+            written.append(chunk)  # spans as they are, also if they go as text: they must come out as they went in
         if self.tokenizer.num_placeholders:
-            return numbered(spaced(chunks))
-        return [plain_text(chunks)]
+            return numbered(spaced(written))
+        return [plain_text(written)]
 
     def _is_one_token(self, word: str) -> bool:
         ids = self.tokenizer.encode([word])
@@ -200,22 +206,6 @@ class Planner:
 
     def _is_unknown(self, span: Span) -> bool:
         return not self.tokenizer.known_characters.issuperset(span.text)
-
-
-def plan_text(
-    text: str,
-    language: str,
-    detected: Detection | None,
-    planners: tuple[Planner, ...],
-    glossary: Glossary,
-    split_sentences: bool,
-) -> TextPlan:
-    """Plan the first hop of a text; the others are planned when the hop before is done."""
-    if not planners:
-        return TextPlan(text, (), (), None, language, detected, ())
-    segments, plans = planners[0].text(text, glossary, split_sentences)
-    first = next((index for index, plan in enumerate(plans) if units_of(plan)), None)
-    return TextPlan(text, segments, plans, first, language, detected, planners)
 
 
 def _edges(text: str) -> tuple[str, str, str]:

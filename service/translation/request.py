@@ -64,18 +64,23 @@ class ActiveRequest:
 
     async def segments(self) -> list[list[Segment]]:
         """Queue everything or nothing, and wait for all of it."""
-        if len(self.texts) == 1 and len(self.texts[0].segments) == 1:  # most requests: they need no task
-            ((requests,),) = await self._queue_all(())
-            return [[await self._segment(self.texts[0], 0, (), requests)]]
-        started = await self.start()
+        queued = await self._queue_all(())
+        if len(queued) == len(queued[0]) == 1:  # most requests: they need no task
+            return [[await self._segment(self.texts[0], 0, (), queued[0][0])]]
+        started = self._start(queued, ())
         await asyncio.gather(*self._tasks)
         return [[task.result() for task in tasks] for tasks in started]
 
-    async def start(self, sinks: Sequence[TokenSink] = ()) -> list[list[asyncio.Task[Segment]]]:
-        """Queue everything or nothing; then a task for each segment of each text. Sinks are for a single text."""
+    async def start(self, sinks: Sequence[TokenSink]) -> list[asyncio.Task[Segment]]:
+        """Queue everything or nothing of a single text; then a task for each segment, which tells its sink."""
+        return self._start(await self._queue_all(sinks), sinks)[0]
+
+    def _start(
+        self, queued: Sequence[Sequence[Sequence[DecodeRequest]]], sinks: Sequence[TokenSink]
+    ) -> list[list[asyncio.Task[Segment]]]:
         started = [
             [asyncio.create_task(self._segment(text, i, sinks, own)) for i, own in enumerate(of_text)]
-            for text, of_text in zip(self.texts, await self._queue_all(sinks), strict=True)
+            for text, of_text in zip(self.texts, queued, strict=True)
         ]
         self._tasks = [task for of_text in started for task in of_text]
         return started
@@ -116,11 +121,12 @@ class ActiveRequest:
     async def _segment(
         self, text: TextPlan, index: int, sinks: Sequence[TokenSink], requests: Sequence[DecodeRequest]
     ) -> Segment:
-        segment = await self._decoder.collect(text.plans[index], requests)
+        plan, decoder = text.plans[index], self._decoder
+        segment = await (decoder.translate(requests[0]) if is_whole(plan) else decoder.collect(plan, requests))
         for hop, planner in enumerate(text.planners[1:], 1):
             plan = planner.document(segment.chunks)
             following = self._requests(text, index, hop, plan, sinks)
-            segment = joined(segment, await self._decoder.follow(plan, following))
+            segment = joined(segment, await decoder.follow(plan, following))
         self._timings.append(segment.timings)
         segment = self._answer(text, index, segment)
         if self._options.strict:

@@ -33,11 +33,12 @@ from dragoman.service.translation.contract import (
 from dragoman.service.translation.decode import AskAttention, Decoder
 from dragoman.service.translation.glossary import NO_GLOSSARY, Glossary
 from dragoman.service.translation.language import Detector
-from dragoman.service.translation.plan import Planner, TextPlan, plan_text
+from dragoman.service.translation.plan import Planner, TextPlan
 from dragoman.service.translation.request import ActiveRequest
 from dragoman.service.translation.segments import separators
 from dragoman.service.translation.streaming import TokenSink
 from dragoman.service.translation.tokenizer import Tokenizer
+from dragoman.service.translation.unit import units_of
 
 __all__ = [
     "AUTO",
@@ -98,7 +99,7 @@ class Translator:
             between = separators(text, request.texts[0].segments)
             sinks = [TokenSink() for _ in request.texts[0].segments]
             segments: list[Segment] = []
-            for index, task in enumerate((await request.start(sinks))[0]):
+            for index, task in enumerate(await request.start(sinks)):
                 separator = between[index]
                 async for piece in sinks[index].pieces(task):
                     yield TokenEvent(index, separator + piece)
@@ -196,5 +197,9 @@ def _plan(
     glossary = Glossary(options.glossary) if options.glossary else NO_GLOSSARY
     plans: list[TextPlan] = []
     for text, (language, detected) in zip(texts, sources, strict=True):
-        plans.append(plan_text(text, language, detected, ways[language], glossary, options.split_sentences))
+        planners = ways[language]
+        # Only the first hop is planned here; the others are planned when the hop before is done.
+        segments, of_segments = planners[0].text(text, glossary, options.split_sentences) if planners else ((), ())
+        first = next((index for index, plan in enumerate(of_segments) if units_of(plan)), None)
+        plans.append(TextPlan(text, segments, of_segments, first, language, detected, planners))
     return plans

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from dragoman.service import errors
-from dragoman.service.translation import decode, plan, request
+from dragoman.service.translation import decode, request, translator
 from dragoman.service.translation.contract import SegmentWarning, TranslationLimits, TranslationOptions
 from dragoman.service.translation.unit import Plan, Unit, units_of
 from tests.bundles.fakes import FakeEngines, tokenizer, write_bundle
@@ -61,7 +61,7 @@ async def test_a_prefix_costs_a_long_text_nothing(
 
     write_bundle(tmp_path / "pt-en")
     remembered = decode._decoding_options.cache_info().currsize
-    for module in (plan, request):  # where the segment is looked for
+    for module in (translator, request):  # where the segment is looked for
         monkeypatch.setattr(module, "units_of", counted)
     options = TranslationOptions(glossary={"foo": "bar"}, target_prefix="O")
     (result,) = (
