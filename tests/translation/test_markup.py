@@ -1,7 +1,12 @@
 """Markup is found whole, whatever its attributes hold; prose with angle brackets is none; nothing takes long."""
 
-import pytest
+import random
 
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dragoman.service.translation.markup import Tag, elements_named, pair_tags, read_tag
 from dragoman.service.translation.placeholders import find_spans
 from dragoman.service.translation.spans import Span, SpanKind
 
@@ -85,3 +90,76 @@ def test_elements_within_each_other_are_one_span() -> None:
     """A copy of each would take the square of the text's length in memory."""
     text = "<b translate=no>" * 50_000 + "</b>" * 50_000
     assert [(span.start, span.end) for span in find_spans(text)] == [(0, len(text))]
+
+
+@pytest.mark.parametrize(
+    ("text", "tag"),
+    [
+        ("<b>", Tag("b", True, False)),
+        ("<A href='x'>", Tag("a", True, False)),
+        ("</x:y-z >", Tag("x:y-z", False, True)),
+        ("<1>", Tag("1", True, False)),
+        ("</1>", Tag("1", False, True)),
+        ("<br>", Tag("br", False, False)),
+        ("<img src='x'/>", Tag("img", False, False)),
+        ("<i/>", Tag("i", False, False)),
+        ("&lt;b&gt;", Tag("b", True, False)),
+        ("&#60;/B&#62;", Tag("b", False, True)),
+        ("&#x3c;b /&#x3E;", Tag("b", False, False)),
+        ("__", Tag("__", True, True)),
+        ("<!-- b -->", Tag(None, False, False)),
+    ],
+)
+def test_a_tag_is_read_in_one_way(text: str, tag: Tag) -> None:
+    """Plain, escaped and numbered ones, for whoever finds, trims or places them."""
+    assert read_tag(text) == tag
+
+
+@pytest.mark.parametrize(
+    ("tags", "pairs"),
+    [
+        ("<b> </b>", {0: 1}),
+        ("<b> <i> </i> </b>", {0: 3, 1: 2}),
+        ("<b> <b> </b> </b>", {0: 3, 1: 2}),
+        ("<b> <i> </b> </i>", {0: 2}),
+        ("</b> <b>", {}),
+        ("<b> <br> </b>", {0: 2}),
+        ("_ __ __ _ _", {0: 3, 1: 2}),
+    ],
+)
+def test_tags_are_paired_as_elements_are_nested(tags: str, pairs: dict[int, int]) -> None:
+    """A tag that would close across another element's end has no partner."""
+    assert pair_tags([read_tag(tag) for tag in tags.split()]) == pairs
+
+
+@given(st.lists(st.sampled_from(["<b>", "</b>", "<i>", "</i>", "_", "<br>", "<!-- -->"]), max_size=30))
+def test_pairs_never_cross(tags: list[str]) -> None:
+    """Whatever the tags are: no tag is in two pairs, and elements are inside one another or beside each other."""
+    read = [read_tag(tag) for tag in tags]
+    pairs = pair_tags(read)
+    places = [*pairs, *pairs.values()]
+    assert len(set(places)) == len(places)
+    for opening, closing in pairs.items():
+        assert opening < closing
+        assert read[opening].name == read[closing].name
+        assert not any(opening < other < closing < end for other, end in pairs.items())
+
+
+def test_many_tags_without_partners_are_paired_in_no_time() -> None:
+    """Looked for one by one, each would take all that are open."""
+    names = [f"<a{random.Random(number).randint(0, 50_000)}>" for number in range(50_000)]
+    assert pair_tags([read_tag(tag) for tag in (*names, *["</b>"] * 50_000)]) == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "elements"),
+    [
+        ("<x>um <x>dois</x> três</x> <y>quatro</y>", ["<x>um <x>dois</x> três</x>"]),
+        ("<X>um</X> <x>dois</x>", ["<x>dois</x>"]),
+        ("<x a='b'>um</x > <x/> dois</x>", ["<x a='b'>um</x >"]),
+        ("<x>aberto", []),
+    ],
+)
+def test_elements_are_found_by_name(text: str, elements: list[str]) -> None:
+    """From the opening tag to the one that closes it; upper and lower case differ, as in XML."""
+    assert list(elements_named(text, {"x"})) == elements

@@ -189,3 +189,17 @@ def test_any_number_of_tags_at_the_edges_are_left_out() -> None:
     before, after = "".join(f"<{name}>" for name in names), "".join(f"</{name}>" for name in reversed(names))
     text = f"{before}<br/>O gato dorme.<i/>{after}"
     assert [text[s.start : s.end] for s in split(text, "pt", find_spans(text)).segments] == ["O gato dorme."]
+
+
+@pytest.mark.parametrize(
+    ("text", "sources_"),
+    [
+        ("<b>O <b>gato</b> dorme.</b>", ["O <b>gato</b> dorme."]),
+        ("<img src='a'> O gato <img src='b'> dorme.", ["O gato <img src='b'> dorme."]),
+        ("<b>O gato</b> e <b>a casa</b>", ["<b>O gato</b> e <b>a casa</b>"]),
+        ("&#60;i&#62;O gato&#60;/i&#62;", ["O gato"]),
+    ],
+)
+def test_a_tag_at_the_edge_stays_only_with_a_partner_inside(text: str, sources_: list[str]) -> None:
+    """Tags are paired as elements are nested; how many others have the same name does not matter."""
+    assert sources(split_all(text)) == sources_

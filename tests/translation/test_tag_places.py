@@ -52,6 +52,7 @@ def placed(source: str, translation: str, pairs: Sequence[tuple[int, int]]) -> s
         ("pão <img src='p'> leite", "bread milk", [(0, 0), (1, 1)], "bread <img src='p'>milk"),
         ("pão <i class='x'></i> leite", "bread milk", [(0, 0), (1, 1)], "bread <i class='x'></i>milk"),
         ("um &lt;b&gt;gato&lt;/b&gt; só", "one cat", [(0, 0), (1, 1)], "one &lt;b&gt;cat&lt;/b&gt;"),
+        ("um <1>gato</1> só", "one cat", [(0, 0), (1, 1)], "one <1>cat</1>"),
         ("pão</b> leite", "bread milk", [(0, 0), (1, 1)], "bread </b>milk"),
     ],
 )
