@@ -112,7 +112,7 @@ class Decoder:
         rest = _before_spans(prefix, plan) if prefix else None
         for unit in units_of(plan):
             if unit.spans:
-                attempts = planner.attempts(unit, rest)
+                attempts = planner.attempts(unit, beam_size_of(self._options, planner), rest)
                 ((first,), others) = next(attempts), attempts
                 assert isinstance(first, Unit), "only the last attempt is in pieces"
                 request = self._request(planner, first, others, final, rest)

@@ -240,7 +240,7 @@ def _find(planned: TextPlan, options: ExplainOptions) -> tuple[Planner, Unit]:
     units = units_of(planned.plans[options.segment])
     if not units:
         raise errors.InvalidRequest("This segment has no words: it is copied, so there is nothing to explain.")
-    (unit,) = units_of(next(planner.attempts(units[0])))  # as it is decoded first
+    (unit,) = units_of(next(planner.attempts(units[0], _beam_size(options, planner))))  # as it is decoded first
     _check_numbers(bundle.architecture, unit, options.numbers)
     return planner, unit
 

@@ -38,6 +38,8 @@ from dragoman.service.translation.unit import Plan, Unit
 _FRONT = re.compile(r"[\W_]*+")
 _BACK = re.compile(r"[\s,;:(\[{\"'“‘«‹/–—-]*+")  # of the text from its end
 
+_BEAM_SIZE_AGAIN = 4  # of the attempt that looks for a hypothesis with all spans
+
 
 class TextPlan(NamedTuple):
     """How to translate one text."""
@@ -82,6 +84,7 @@ class Planner:
         self._max_tokens = bundle.limits.max_source_tokens - len(self._prefix_ids) - 1
         self._places_tags = places_tags and EXPLAIN in bundle.files
         self.default_beam_size = min(bundle.rules.default_beam_size, max_beam_size)
+        self._beam_size_again = min(_BEAM_SIZE_AGAIN, max_beam_size)
 
     # Texts
 
@@ -128,19 +131,24 @@ class Planner:
 
     # Attempts
 
-    def attempts(self, unit: Unit, prefix: str | None = None) -> Iterator[Plan]:
+    def attempts(self, unit: Unit, beam_size: int, prefix: str | None = None) -> Iterator[Plan]:
         """Ways to translate a unit, the best first. Each is planned only when all before it have lost a span.
 
-        The first ones decode all of the unit at once, and the best hypothesis that kept every span is taken. The last
-        one decodes the text between the spans, piece by piece. `prefix` is what the translation must begin with.
+        1. Without its tags: the model's attention puts them back.
+        2. With a placeholder for each span, or with the spans as text.
+        3. The same with a beam, if the request asks for a narrower one: another hypothesis may have kept all spans.
+        4. In pieces: only the text between the spans is decoded, so no span can be lost.
+
+        `beam_size` is the request's, and `prefix` is what the translation must begin with.
         """
         quotes_tag = prefix is not None and any(is_tag(span) and span.text in prefix for span in unit.spans)
         bare = self._without_tags(unit) if self._places_tags and not quotes_tag else None
         if bare is not None:
             yield (bare,)
         yield (unit,)
-        if unit.spans:
-            yield self._pieces(unit.chunks)
+        if beam_size < self._beam_size_again:
+            yield (unit._replace(beam_size=self._beam_size_again),)
+        yield self._pieces(unit.chunks)
 
     def _without_tags(self, unit: Unit) -> Unit | None:
         """The unit as if it had no tags; None if it has none, or nothing else."""

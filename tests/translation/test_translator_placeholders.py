@@ -2,10 +2,13 @@
 
 from pathlib import Path
 
+import numpy as np
+
 from dragoman.service.engine.job import FinishReason
 from dragoman.service.translation.contract import SegmentWarning
-from tests.bundles.fakes import FakeEngines, write_bundle
+from tests.bundles.fakes import MODELS, VOCAB_SIZE, FakeEngines, placeholder_ids, write_bundle
 from tests.clock import Clock
+from tests.engine.reverse_runner import EOS
 from tests.translation.asking import pass_time_from_the_third_step, translate
 from tests.translation.conftest import OpenTranslator
 
@@ -16,6 +19,32 @@ async def test_lost_placeholders_are_tried_again_in_pieces(tmp_path: Path, open_
     translation = await translate(open_translator(tmp_path), "Veja {nome} e https://example.com agora.")
     assert translation.text == "Veja {nome} e https://example.com agora."
     assert translation.segments[0].warnings == (SegmentWarning.PLACEHOLDER_RETRIED,)
+
+
+async def test_a_beam_is_tried_before_pieces(tmp_path: Path, open_translator: OpenTranslator) -> None:
+    """Pieces are translated without the words around them; a hypothesis of the whole sentence reads better."""
+    write_bundle(tmp_path / "pt-en", "forget")
+    engines = FakeEngines(Clock())
+    translator = open_translator(tmp_path, engines)
+    runner = engines.runners["pt-en 1"]
+    runner._log_probs = forget_unless_asked_twice
+    translation = await translate(translator, "Veja {nome} e https://example.com agora.")
+    assert translation.text == "Veja {nome} e https://example.com agora."
+    assert translation.segments[0].warnings == ()
+    assert max(runner.widths) == 4
+
+
+def forget_unless_asked_twice(source: tuple[int, ...], prefix: tuple[int, ...]) -> np.ndarray:
+    """Log-probabilities [vocab]: the best next token leads to a translation without placeholders; the second to one
+    with all of them, which is likelier in the end."""
+    placeholders = frozenset(placeholder_ids())
+    scores = np.full(VOCAB_SIZE, -9.0, np.float32)
+    for kind, unsure in (("copy", -0.7), ("forget", -0.5)):
+        target = (*MODELS[kind]([token for token in source if token != EOS], placeholders), EOS)
+        if target[: len(prefix)] == prefix:
+            has_placeholder = any(token in placeholders for token in prefix)
+            scores[target[min(len(prefix), len(target) - 1)]] = -0.1 if has_placeholder else unsure
+    return scores
 
 
 async def test_a_bundle_without_placeholders_keeps_spans_in_its_text(
