@@ -249,8 +249,8 @@ class Decoder:
     async def _with_tags(
         self, request: DecodeRequest, hypothesis: Hypothesis, chunks: Sequence[Chunk]
     ) -> tuple[Chunk, ...] | None:
-        """A translation that was made without tags, with them; None if nobody knows where they go."""
-        assert self._ask_attention is not None, "a planner leaves tags out only if somebody can be asked"
+        """A translation that was made without tags, with them; None if their places are not known."""
+        assert self._ask_attention is not None, "a planner leaves tags out only if attention can be asked for"
         planner, unit, ids = request.planner, request.unit, hypothesis.ids
         attention = await self._ask_attention(planner.hop.served, unit.source_ids, ids)
         return None if attention is None else put_tags_back(planner.tokenizer, unit, ids, chunks, attention)

@@ -1,7 +1,8 @@
 """Explain one segment of a text: decode it as `translate` does, then let the model show how the result came about.
 
 The tokens come from the serving engine, through its queue; the explain graph only reads them. At most one explanation
-is computed at a time and few wait for it, so that explanations do not slow down translations."""
+is computed at a time and few wait for it, so that explanations do not slow down translations.
+"""
 
 import asyncio
 import functools

@@ -4,7 +4,8 @@ Pure and synchronous, so that a long text can be planned on another thread. `dec
 
 A unit is text with spans taken out. A bundle that knows placeholders reads a placeholder id for each span. Other
 bundles (imported models) read the spans as text, and must write them as they were. If a span is lost, the unit's next
-attempt is decoded. The last attempt cannot lose a span: only the text between the spans goes to the model."""
+attempt is decoded. The last attempt cannot lose a span: only the text between the spans goes to the model.
+"""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -75,8 +76,8 @@ class Planner:
     def __init__(
         self, hop: Hop[Tokenizer], max_beam_size: int, target: str | None = None, places_tags: bool = False
     ) -> None:
-        """`target` is the last language, if this hop is not the last. With `places_tags` somebody can be asked for the
-        attention of a translation, if the bundle has a graph for it."""
+        """`target` is the last language, if this hop is not the last. With `places_tags` a bundle that
+        has an explain graph may be asked for the attention of a translation."""
         bundle = hop.served.bundle
         self._languages = hop.pair.source, target or hop.pair.target
         self.hop, self.tokenizer = hop, hop.served.tokenizer

@@ -3,7 +3,8 @@
 A segment is a range of the source. What lies between two segments is a separator and comes back as it was: line breaks,
 tabs, indentation, bullets, numbering, blank lines, spaces, and spans at the edge of a segment that its sentence does
 not need (an emoji, a pair of tags around the whole sentence). A sentence that is too long for the model is cut at
-clauses, then at words, then anywhere, and its segments say so. No cut goes through a span."""
+clauses, then at words, then anywhere, and its segments say so. No cut goes through a span.
+"""
 
 import bisect
 import itertools
