@@ -113,9 +113,8 @@ class Decoder:
         for unit in units_of(plan):
             if unit.spans:
                 attempts = planner.attempts(unit, beam_size_of(self._options, planner), rest)
-                ((first,), others) = next(attempts), attempts
-                assert isinstance(first, Unit), "only the last attempt is in pieces"
-                request = self._request(planner, first, others, final, rest)
+                (first,) = units_of(next(attempts))
+                request = self._request(planner, first, attempts, final, rest)
             else:
                 request = self._request(planner, unit, (), final, rest)
             request.on_token = on_token
@@ -232,7 +231,7 @@ class Decoder:
         return segment._replace(warnings=warnings)
 
     async def _decode(self, request: DecodeRequest) -> Segment:
-        """One decode, read."""
+        """Wait for one decode and read its hypotheses."""
         unit, tokenizer = request.unit, request.planner.tokenizer
         result = await self._result(request)
         answers: list[Answer] = []

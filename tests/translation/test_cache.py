@@ -1,4 +1,4 @@
-"""Work is shared and remembered, and nobody gets less for it: deadlines, order of tokens, cancellation, memory.
+"""Decodes are shared and results remembered, and no request suffers: deadlines, token order, cancelling, memory.
 
 The engine is not started: each test takes its turns by hand, so that every moment is chosen.
 """
@@ -35,7 +35,7 @@ Tokens = list[int]
 
 
 class Desk:
-    """A cache in front of an engine that turns when told to."""
+    """A cache in front of an engine whose turns the test takes."""
 
     def __init__(self, max_bytes: int = 1 << 20, share_decodes: bool = True, max_queued_tokens: int = 1000) -> None:
         self.clock = Clock()
@@ -140,7 +140,7 @@ def test_without_sharing_each_request_is_decoded() -> None:
 
 
 def test_the_decode_goes_on_while_one_waiter_is_left() -> None:
-    """One client's leaving is not another's loss."""
+    """A client that leaves must not end the decode of another."""
     desk = Desk()
     leaves, stays = desk.submit(5, 6, 7), desk.submit(5, 6, 7)
     desk.run(1)
@@ -150,7 +150,7 @@ def test_the_decode_goes_on_while_one_waiter_is_left() -> None:
 
 
 def test_the_decode_ends_when_the_last_waiter_leaves() -> None:
-    """Rows are for those who still want them; a newcomer begins afresh."""
+    """A decode without waiters gives its rows back, and a new request starts a new decode."""
     desk = Desk()
     waiting = [desk.submit(5, 6, 7) for _ in range(2)]
     desk.run(1)
@@ -165,7 +165,7 @@ def test_the_decode_ends_when_the_last_waiter_leaves() -> None:
 
 
 def test_late_streamers_get_a_replay() -> None:
-    """Every listener hears every token once, in order, whenever it came."""
+    """Every listener gets every token once and in order, whenever it joined."""
     desk = Desk()
     heard: list[Tokens] = [[], [], []]
     for number in range(3):
@@ -176,7 +176,7 @@ def test_late_streamers_get_a_replay() -> None:
 
 
 def test_a_streamer_that_joins_a_silent_decode_gets_the_result() -> None:
-    """Listening costs the engine something, so a decode that nobody listened to at first stays silent."""
+    """Listening costs the engine something, so a decode without a listener at its start has none later."""
     desk = Desk()
     desk.submit(5, 6)
     heard: Tokens = []
@@ -187,7 +187,7 @@ def test_a_streamer_that_joins_a_silent_decode_gets_the_result() -> None:
 
 
 def test_a_running_decode_lasts_until_the_latest_deadline() -> None:
-    """Who has more time must not suffer from who has less."""
+    """A request with more time must not be cut short by one with less."""
     desk = Desk()
     desk.submit(5, 6, 7, deadline_at=101.0)
     patient = desk.submit(5, 6, 7, deadline_at=200.0)
@@ -198,7 +198,7 @@ def test_a_running_decode_lasts_until_the_latest_deadline() -> None:
 
 
 def test_an_early_deadline_gets_what_was_heard_so_far() -> None:
-    """The decode goes on for the other; this waiter's time is up."""
+    """The decode goes on for the other request."""
     desk = Desk()
     heard: Tokens = []
     hasty = desk.submit(5, 6, 7, deadline_at=101.0, on_token=lambda token, _: heard.append(token))
@@ -214,7 +214,7 @@ def test_an_early_deadline_gets_what_was_heard_so_far() -> None:
 
 
 def test_a_decode_ends_with_the_deadline_of_its_last_waiter() -> None:
-    """It had lasted for one who left; then nobody was there to end it, and it held a row to its end."""
+    """Its deadline was that of a waiter that left; nothing ended it then, and it kept its row to the end."""
     desk, source = Desk(), range(5, 45)
     hasty, patient = desk.submit(*source, deadline_at=101.0), desk.submit(*source)
     other = desk.submit(50, 6)
@@ -229,7 +229,7 @@ def test_a_decode_ends_with_the_deadline_of_its_last_waiter() -> None:
 
 
 def test_the_engine_itself_ends_a_decode_that_all_waiters_gave_up_on() -> None:
-    """With a single deadline `expire` leaves it to the engine, which knows the best partial answer."""
+    """With one deadline for all waiters `expire` does nothing: the engine knows the best partial answer."""
     desk = Desk()
     waiter = desk.submit(5, 6, 7, deadline_at=101.0)
     desk.submit(5, 6, 7, 8)  # in company a first turn is one step
@@ -243,7 +243,7 @@ def test_the_engine_itself_ends_a_decode_that_all_waiters_gave_up_on() -> None:
 
 
 def test_a_queued_decode_is_queued_again_for_those_with_time() -> None:
-    """The queue drops a job at its first deadline; a waiter with a later one is not dropped with it."""
+    """The queue drops a job at its first deadline; a waiter with a later deadline gets a new job."""
     desk = Desk()
     hasty = desk.submit(5, 6, deadline_at=101.0)
     patient = desk.submit(5, 6, deadline_at=200.0)
@@ -256,7 +256,7 @@ def test_a_queued_decode_is_queued_again_for_those_with_time() -> None:
 
 
 def test_a_small_request_takes_its_own_turn_for_a_decode_that_waits_in_a_long_line() -> None:
-    """The best waiter's priority: a line must not wait behind the document that wants the same sentence."""
+    """An interactive request must not wait behind a document that wants the same sentence."""
     desk = Desk()
     blocking = [desk.submit(20 + n, 6, owner="document", owner_tokens=500) for n in range(4)]
     of_document = desk.submit(5, 6, owner="document", owner_tokens=500)
@@ -269,7 +269,7 @@ def test_a_small_request_takes_its_own_turn_for_a_decode_that_waits_in_a_long_li
 
 @pytest.mark.parametrize("turns", range(6))
 def test_a_decode_that_speaks_before_it_takes_over_is_heard_in_full(turns: int) -> None:
-    """The thread that submits may be held up between submitting and taking over; the tokens of that time were lost."""
+    """The submitting thread may be interrupted between submitting and taking over; tokens of that time were lost."""
     desk, heard = Desk(), list[list[int]]([[], []])
     listeners = [lambda token, _, to=each: to.append(token) for each in heard]
     for number in range(4):
@@ -302,7 +302,7 @@ def test_a_refusal_leaves_nothing_behind() -> None:
 
 
 def while_submitting(engine: Engine, act: Callable[[], None]) -> None:
-    """Something that another thread does between a request's lookups and the engine's word."""
+    """Act as another thread would, after a request's lookups and before the engine accepts or refuses its jobs."""
     submit_all = engine.submit_all
 
     def held_up(jobs: Sequence[Job]) -> list[Promise[DecodingResult]]:
@@ -315,7 +315,7 @@ def while_submitting(engine: Engine, act: Callable[[], None]) -> None:
 
 @pytest.mark.parametrize("request_tokens", [3, 30, 300])  # smaller than the document, as large, larger
 def test_who_joined_a_request_that_is_refused_is_served(request_tokens: int) -> None:
-    """The document is too large for the queue; the line that it shares a sentence with is not."""
+    """The document is too large for the queue; the interactive request that shares a sentence with it is not."""
     desk, of_line = Desk(max_queued_tokens=20), list[DecodeRequest]()
     desk.engine.submit(Job((9, 9, EOS)))
     while_submitting(desk.engine, lambda: of_line.append(desk.submit(5, 6, owner="line", owner_tokens=request_tokens)))
@@ -330,7 +330,7 @@ def test_who_joined_a_request_that_is_refused_is_served(request_tokens: int) -> 
 
 
 def test_who_joined_a_request_that_is_refused_gets_a_refusal_of_its_own() -> None:
-    """Where there is no room for it either: nobody waits for a decode that will never be."""
+    """If the queue has no room for it either: a request must not wait for a decode that never begins."""
     desk, of_line = Desk(max_queued_tokens=8), list[DecodeRequest]()
     desk.engine.submit(Job((9, 9, 9, 9, 9, 9, EOS)))
     while_submitting(desk.engine, lambda: of_line.append(desk.submit(5, 6)))
@@ -341,7 +341,7 @@ def test_who_joined_a_request_that_is_refused_gets_a_refusal_of_its_own() -> Non
 
 
 def test_who_joined_a_request_that_is_refused_may_leave() -> None:
-    """Nothing is decoded for nobody."""
+    """A decode without waiters must not begin."""
     desk = Desk(max_queued_tokens=8)
     desk.engine.submit(Job((9, 9, EOS)))
     while_submitting(desk.engine, lambda: desk.cache.leave(desk.submit(5, 6)))
@@ -352,7 +352,7 @@ def test_who_joined_a_request_that_is_refused_may_leave() -> None:
 
 
 def running_document(desk: Desk, on_token: Callable[[int, float], None] | None = None) -> DecodeRequest:
-    """The first sentence of forty-one; it has taken one step of sixteen."""
+    """A document of 41 sentences, after one step; returns the request for its first sentence, of sixteen steps."""
     others = [request(20 + number, *range(4, 19), owner="document", owner_tokens=700) for number in range(40)]
     sentence = request(*range(4, 19), owner="document", owner_tokens=700, on_token=on_token)
     desk.cache.submit_all(desk.engine, [sentence, *others])
@@ -366,7 +366,7 @@ def num_encoded(desk: Desk) -> int:
 
 
 def test_a_line_overtakes_a_document_that_runs() -> None:
-    """Its row pauses for as long as lines run, and the line would wait for all of them."""
+    """The document's row pauses while interactive rows run, so the interactive request would wait for all of them."""
     desk = Desk()
     of_document = running_document(desk)
     of_line = desk.submit(*range(4, 19), owner="line", owner_tokens=16)
@@ -376,7 +376,7 @@ def test_a_line_overtakes_a_document_that_runs() -> None:
 
 
 def test_nobody_overtakes_a_decode_that_was_heard() -> None:
-    """What was said cannot be taken back."""
+    """Tokens that were streamed cannot be taken back."""
     desk, heard = Desk(), list[int]()
     running_document(desk, lambda token, _: heard.append(token))
     of_line = desk.submit(*range(4, 19), owner="line", owner_tokens=16)
@@ -385,7 +385,7 @@ def test_nobody_overtakes_a_decode_that_was_heard() -> None:
 
 
 def test_a_document_does_not_overtake_one_that_runs() -> None:
-    """It would begin again, and pause in its turn."""
+    """Its own job would begin again, and pause like the other."""
     desk = Desk()
     running_document(desk)
     of_another = desk.submit(*range(4, 19), owner="another", owner_tokens=600)
@@ -404,7 +404,7 @@ def test_a_failing_engine_is_told_to_every_waiter_and_not_remembered() -> None:
 
 
 def test_only_results_that_ended_by_themselves_are_remembered() -> None:
-    """A partial answer must not become everybody's answer."""
+    """A partial answer must not be given to other requests."""
     desk = Desk()
     waiter = desk.submit(5, 6, 7, options=DecodingOptions(max_new_tokens=2))
     desk.run()
@@ -425,7 +425,7 @@ def key_of(number: int) -> DecodeKey:
 def test_memory_stays_within_the_budget_and_the_least_recently_used_go(
     uses: list[tuple[int, int]], budget: int
 ) -> None:
-    """The budget is a promise about memory, not about entries; looking something up is using it."""
+    """The budget limits memory, not the number of entries; a lookup counts as use."""
     store = ResultStore(budget)
     recent: list[DecodeKey] = []
     for number, length in uses:
@@ -446,7 +446,7 @@ def test_a_result_larger_than_the_budget_is_not_kept() -> None:
 
 
 def test_threads_that_come_and_go_get_their_own_answers() -> None:
-    """Event loops and decode threads meet here: nobody is lost, nobody gets another's answer, nothing is left over."""
+    """Every request gets its own answer, and nothing is left over, whatever the threads do."""
     runner = reverse_runner(max_rows=4)
     engine = Engine([runner], DecodingRules(eos_id=EOS, repetition_guard=False))
     cache = SegmentCache(1 << 16, time.monotonic)

@@ -1,4 +1,4 @@
-"""Markup is found whole, whatever its attributes hold; prose with angle brackets is none; nothing takes long."""
+"""Markup is found whole, whatever its attributes hold; prose with angle brackets is no markup; no search takes long."""
 
 import random
 
@@ -31,7 +31,7 @@ def kinds(text: str) -> list[SpanKind]:
     ],
 )  # fmt: skip
 def test_markup_is_found_whole(tag: str) -> None:
-    """What was not taken for a tag went to the model, which made words of it."""
+    """A tag that is not found goes to the model, which makes words of it."""
     assert found(f"Antes {tag} depois.") == [tag]
 
 
@@ -43,7 +43,7 @@ def test_markup_is_found_whole(tag: str) -> None:
     ],
 )
 def test_prose_in_angle_brackets_is_no_markup(text: str) -> None:
-    """A span too many is a word that is not translated; nor is anything that nobody closes."""
+    """A word that is taken for markup is not translated; nor is a comment that is never closed."""
     assert not {SpanKind.MARKUP, SpanKind.BREAK, SpanKind.CODE} & set(kinds(text))
 
 
@@ -56,7 +56,7 @@ def test_prose_in_angle_brackets_is_no_markup(text: str) -> None:
     ],
 )  # fmt: skip
 def test_elements_that_are_not_to_be_translated_are_left_alone(element: str) -> None:
-    """Up to the tag that closes them, and not the first of their name."""
+    """Up to the tag that closes them, which need not be the first closing tag of that name."""
     assert find_spans(f"O {element} dorme.") == (Span(2, 2 + len(element), element, SpanKind.CODE),)
 
 
@@ -69,7 +69,7 @@ def test_elements_that_are_not_to_be_translated_are_left_alone(element: str) -> 
     ],
 )  # fmt: skip
 def test_other_elements_are_translated(text: str) -> None:
-    """Only what says so, and is closed, is left alone; the tags are taken out as ever."""
+    """Only an element that says so and is closed is left alone; its tags are taken out anyway."""
     assert "um" not in "".join(found(text))
 
 
@@ -82,12 +82,12 @@ def test_other_elements_are_translated(text: str) -> None:
     ],
 )  # fmt: skip
 def test_markup_that_nobody_closes_takes_no_longer_than_other_text(piece: str) -> None:
-    """Looked for up to the end from each beginning, a million characters would take hours."""
+    """If each opening were searched to the end of the text, a million characters would take hours."""
     assert find_spans(piece * (1_000_000 // len(piece)) + " fim.") is not None
 
 
 def test_elements_within_each_other_are_one_span() -> None:
-    """A copy of each would take the square of the text's length in memory."""
+    """A copy of each would take memory quadratic in the length of the text."""
     text = "<b translate=no>" * 50_000 + "</b>" * 50_000
     assert [(span.start, span.end) for span in find_spans(text)] == [(0, len(text))]
 
@@ -111,7 +111,7 @@ def test_elements_within_each_other_are_one_span() -> None:
     ],
 )
 def test_a_tag_is_read_in_one_way(text: str, tag: Tag) -> None:
-    """Plain, escaped and numbered ones, for whoever finds, trims or places them."""
+    """Plain, escaped and numbered tags, when they are found, trimmed and placed."""
     assert read_tag(text) == tag
 
 
@@ -146,7 +146,7 @@ def test_pairs_never_cross(tags: list[str]) -> None:
 
 
 def test_many_tags_without_partners_are_paired_in_no_time() -> None:
-    """Looked for one by one, each would take all that are open."""
+    """A search among all open tags for each closing tag would take minutes."""
     names = [f"<a{random.Random(number).randint(0, 50_000)}>" for number in range(50_000)]
     assert pair_tags([read_tag(tag) for tag in (*names, *["</b>"] * 50_000)]) == {}
 

@@ -65,7 +65,7 @@ def test_attempts_come_in_order(text: str, options: dict[str, Any], attempts: li
 
 
 def test_tags_stay_in_the_text_if_nobody_can_be_asked_for_attention() -> None:
-    """They would be lost: only attention says where they go."""
+    """Without attention nothing says where they go."""
     planner = planner_of(places_tags=False)
     assert shown(next(planner.attempts(unit_of(planner, TAGGED), 1))) == f"[{TAGGED}]"
 
@@ -77,7 +77,7 @@ def test_no_attempt_has_a_wider_beam_than_the_server_allows() -> None:
 
 
 def test_an_attempt_is_planned_when_it_is_asked_for() -> None:
-    """Nearly all units need one: the others must cost nothing."""
+    """Nearly all units need only one attempt, so the others must cost nothing."""
 
     class Counting(SentencePieceTokenizer):
         num_encoded = 0
@@ -108,19 +108,19 @@ def test_an_attempt_is_planned_when_it_is_asked_for() -> None:
     ],
 )
 def test_marks_at_the_edges_stay_outside(text: str, edges: tuple[str, str, str]) -> None:
-    """A model makes words of them; how a sentence ends is part of what it says."""
+    """A model makes words of marks; only the mark that ends a sentence is part of what it says."""
     assert _edges(text) == edges
 
 
 @given(st.text(st.sampled_from("aé1_ .,;:([{\"'“‘«‹/–—-\u2009\n")))
 def test_edges_are_what_one_expression_would_find(text: str) -> None:
-    """The plain way to say it takes the square of the text's length; the quick one must say the same."""
+    """The plain expression takes quadratic time; the quick code must give the same result."""
     plain = re.fullmatch(r"([\W_]*)(.*?)([\s,;:(\[{\"'“‘«‹/–—-]*)", text, re.DOTALL)
     assert plain is not None
     assert _edges(text) == plain.groups()
 
 
 def test_blanks_without_number_within_a_piece_take_no_longer() -> None:
-    """The search for the end began again at each of them: these would take hours."""
+    """When the search for the end began again at each blank, these took hours."""
     text = "tudo" + "\u2009" * 1_000_000 + "dele"
     assert _edges(text) == ("", text, "")

@@ -52,7 +52,7 @@ async def test_a_target_prefix_begins_the_first_translated_segment(
 async def test_a_prefix_costs_a_long_text_nothing(
     tmp_path: Path, open_translator: OpenTranslator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its segment is looked for once, not once for every segment; and nobody remembers it afterwards."""
+    """Its segment is looked for once, not once for every segment; and its options are not kept in a cache."""
     looks = [0]
 
     def counted(plan: Plan) -> list[Unit]:
@@ -73,7 +73,7 @@ async def test_a_prefix_costs_a_long_text_nothing(
 
 
 async def test_a_prefix_may_quote_a_placeholder(tmp_path: Path, open_translator: OpenTranslator) -> None:
-    """It is the same placeholder then, not a second copy in text."""
+    """The quoted span is that placeholder, not a second copy in text."""
     write_bundle(tmp_path / "pt-en")
     translation = await translate(
         open_translator(tmp_path), "Veja {nome} agora.", target_prefix="Veja {nome}", strict=True
@@ -83,7 +83,7 @@ async def test_a_prefix_may_quote_a_placeholder(tmp_path: Path, open_translator:
 
 
 async def test_a_prefix_may_quote_placeholders_in_any_order(tmp_path: Path, open_translator: OpenTranslator) -> None:
-    """One that it names before another was taken for text, and came a second time."""
+    """A placeholder that was quoted out of order was taken for text and came a second time."""
     write_bundle(tmp_path / "pt-en")
     translator = open_translator(tmp_path)
     with await translator.begin(["Envie {nome} para {cidade}."], "pt", "en", TranslationOptions(), "") as active:
@@ -95,7 +95,7 @@ async def test_a_prefix_may_quote_placeholders_in_any_order(tmp_path: Path, open
 async def test_a_prefix_that_quotes_a_lost_placeholder_does_not_double_it(
     tmp_path: Path, open_translator: OpenTranslator
 ) -> None:
-    """In the second attempt the placeholder stands by itself, and the prefix goes up to it."""
+    """In pieces the placeholder stands alone, and the prefix is cut before it."""
     write_bundle(tmp_path / "pt-en", "double")
     text = "Veja {nome} e {outro} agora."
     translation = await translate(open_translator(tmp_path), text, target_prefix="Veja {nome}")
@@ -106,7 +106,7 @@ async def test_a_prefix_that_quotes_a_lost_placeholder_does_not_double_it(
 async def test_a_prefix_that_goes_on_in_its_last_word_is_reported(
     tmp_path: Path, open_translator: OpenTranslator
 ) -> None:
-    """The prefix should end at a word boundary; the caller learns where it did not."""
+    """A prefix should end with a whole word; a warning tells the caller that it did not."""
     write_bundle(tmp_path / "pt-en")
     ids = tokenizer().encode(["extraordinariamente"])
     starts = (tokenizer().decode(ids[:count]) for count in range(1, len(ids)))

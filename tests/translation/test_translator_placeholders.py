@@ -14,7 +14,7 @@ from tests.translation.conftest import OpenTranslator
 
 
 async def test_lost_placeholders_are_tried_again_in_pieces(tmp_path: Path, open_translator: OpenTranslator) -> None:
-    """The text between them is translated by itself; the spans cannot be lost then."""
+    """Only the text between the spans is translated, so they cannot be lost."""
     write_bundle(tmp_path / "pt-en", "forget")
     translation = await translate(open_translator(tmp_path), "Veja {nome} e https://example.com agora.")
     assert translation.text == "Veja {nome} e https://example.com agora."
@@ -64,7 +64,7 @@ async def test_a_bundle_without_placeholders_keeps_spans_in_its_text(
 async def test_a_bundle_without_placeholders_never_sees_what_it_cannot_read(
     tmp_path: Path, open_translator: OpenTranslator
 ) -> None:
-    """Emoji would come out as `unk`; the pieces around them go alone, at once."""
+    """Emoji would come out as `unk`, so the text is decoded in pieces at once."""
     write_bundle(tmp_path / "pt-en", "copy", placeholders=False)
     engines = FakeEngines(Clock())
     translation = await translate(open_translator(tmp_path, engines), "O gato 😀 dorme.")
@@ -73,7 +73,7 @@ async def test_a_bundle_without_placeholders_never_sees_what_it_cannot_read(
 
 
 async def test_glossary_terms_stand_in_the_translation(tmp_path: Path, open_translator: OpenTranslator) -> None:
-    """Term for term, in the case of the text; a term for itself is not translated."""
+    """In the case of the text; a term that maps to itself is not translated."""
     write_bundle(tmp_path / "pt-en")
     glossary = {"gato": "cat", "Serra Azul": "Serra Azul"}
     translation = await translate(open_translator(tmp_path), "Gato da Serra Azul. O gato.\nGato", glossary=glossary)
@@ -81,14 +81,14 @@ async def test_glossary_terms_stand_in_the_translation(tmp_path: Path, open_tran
 
 
 async def test_a_beam_gives_the_hypothesis_that_kept_them(tmp_path: Path, open_translator: OpenTranslator) -> None:
-    """Before a second attempt, the second hypothesis."""
+    """Another hypothesis of the beam is taken before another attempt is made."""
     write_bundle(tmp_path / "pt-en", "forget")
     translation = await translate(open_translator(tmp_path), "Veja {nome} agora.", beam_size=4)
     assert translation.text.count("{nome}") == 1
 
 
 async def test_deadline_losses_are_reported(tmp_path: Path, open_translator: OpenTranslator) -> None:
-    """There is no time for a second attempt; the warning says what is missing."""
+    """There is no time for another attempt; the warning says what is missing."""
     write_bundle(tmp_path / "pt-en")
     clock = Clock()
     engines = FakeEngines(clock)
