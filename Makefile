@@ -15,7 +15,7 @@ SOURCES ?=
 BASE ?= HEAD~1
 COMPARE_OPTIONS ?=
 
-.PHONY: help serve test lint types unit format train bench bench-full bench-compare soak split-check screenshots demo-metrics deploy-checks clean
+.PHONY: help serve test test-full lint types unit format train bench bench-full bench-compare soak split-check screenshots demo-metrics deploy-checks clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 15
@@ -47,6 +47,9 @@ types: $(DEV)/.ready  ## mypy, strict
 
 unit: $(DEV)/.ready  ## the tests alone
 	OMP_NUM_THREADS=1 $(DEV)/bin/python -m pytest -n 2 --dist loadfile
+
+test-full: lint types  ## everything, with the tests that take long
+	OMP_NUM_THREADS=1 $(DEV)/bin/python -m pytest -n 2 --dist loadfile -m ''
 
 format: $(DEV)/.ready  ## put the code in order
 	$(DEV)/bin/ruff check --fix .

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from dragoman.service.engine.sessions import OrtSessions, Provider
     from dragoman.service.settings import Settings
     from dragoman.service.telemetry.metrics import Metrics
-    from dragoman.service.translation.explain import Explanations
+    from dragoman.service.translation.explanations import Explanations
     from dragoman.service.translation.translator import Translator
 
 EMBEDDED = Path(__file__).parent / "embedded"
@@ -98,8 +98,8 @@ def build_parts(
 ) -> Parts:
     """For the server and the doctor. Only benchmarks and tests switch `single_flight` and `continuous` off."""
     from dragoman.service.translation.cache import SegmentCache
-    from dragoman.service.translation.explain import Explanations
     from dragoman.service.translation.explainers import Explainers
+    from dragoman.service.translation.explanations import Explanations
     from dragoman.service.translation.language import Detector
     from dragoman.service.translation.tokenizer import load_tokenizer
     from dragoman.service.translation.translator import Translator

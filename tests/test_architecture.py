@@ -1,8 +1,10 @@
 """The house rules that a reader relies on: which room may import which, and one home per library."""
 
 import ast
+import re
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -233,6 +235,21 @@ def test_no_file_of_export_is_named_like_one_of_service() -> None:
         {path.name for path in python_files(folder)} - {"__init__.py"} for folder in ("export", "service")
     )
     assert not exported & served
+
+
+def test_a_file_name_of_translation_means_one_file() -> None:
+    """Who is told to open `decode.py` has no choice to make."""
+    names = Counter(path.name for folder in ("service", "export") for path in python_files(folder))
+    shared = [path.name for path in python_files("service/translation") if names[path.name] > 1]
+    assert [name for name in shared if name != "__init__.py"] == []
+
+
+def test_what_a_kind_of_span_does_is_an_attribute_of_the_kind() -> None:
+    """A set of kinds in another file is overlooked by whoever adds a kind."""
+    for path in python_files("service"):
+        if path.name != "spans.py":
+            found = re.search(r"[({\[]\s*SpanKind\.\w+,\s*SpanKind\.", path.read_text(encoding="utf-8"))
+            assert found is None, path.relative_to(ROOT)
 
 
 def test_functions_are_short() -> None:

@@ -18,7 +18,7 @@ from dragoman.service.engine.loop import EngineSnapshot
 from dragoman.service.settings import Settings
 from dragoman.service.telemetry.metrics import Metrics
 from dragoman.service.translation.contract import NO_TIME, Timings
-from dragoman.service.translation.explain import Explanations
+from dragoman.service.translation.explanations import Explanations
 from dragoman.service.translation.translator import Translator
 
 if TYPE_CHECKING:

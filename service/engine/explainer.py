@@ -2,7 +2,7 @@
 
 The graph reads source and translation in one teacher-forced pass and gives attention and intermediate numbers. The tree
 is the real search, run again on a few rows of its own by a runner that records every step. Which translation to explain
-is decided by `dragoman.service.translation.explain`.
+is decided by `service.translation.explanations`.
 """
 
 from __future__ import annotations

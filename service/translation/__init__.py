@@ -1,1 +1,1 @@
-"""Text in, text out: segments, placeholders, tokenization, and the one use case all routes share."""
+"""Text in, text out: split a text, take spans out, plan, decode, read the answers and join them."""

@@ -1,4 +1,4 @@
-"""Where an engine's thread and an event loop meet: a task waits for what a thread promised."""
+"""Wait on an event loop for a promise that an engine's thread settles."""
 
 import asyncio
 from functools import partial
@@ -10,9 +10,9 @@ T = TypeVar("T")
 
 
 async def arrival(promise: Promise[T]) -> T:
-    """The result, for a task of an event loop; whose cancellation cancels the promise."""
+    """The result of the promise. Cancelling the waiting task cancels the promise."""
     if promise.done():
-        await asyncio.sleep(0)  # who asks for nothing but what is known must not keep the loop from the others
+        await asyncio.sleep(0)  # a request that is answered from the cache alone must still let others run
     else:
         loop = asyncio.get_running_loop()
         waiter = loop.create_future()
@@ -27,7 +27,7 @@ async def arrival(promise: Promise[T]) -> T:
     try:
         return promise.result()
     finally:
-        del promise  # which holds its error, whose traceback holds this frame
+        del promise  # the promise holds its error, and the error's traceback holds this frame: no cycle
 
 
 def _wake_soon(loop: asyncio.AbstractEventLoop, waiter: "asyncio.Future[None]", promise: Promise[Any]) -> None:

@@ -1,66 +1,40 @@
-"""Work that was done, or is being done, is not done again: an exact-match cache, and single flight.
+"""Decode nothing twice: remember results, and let equal decode requests share one decode.
 
-A segment is known by its bundle, its ids, all its options and whose it is. Who asks for one that is being decoded
-waits for that decode: it lasts until its latest waiter's deadline, takes the turn of the smallest request that waits,
-and ends when nobody is left. A request that the engine refuses leaves; what others joined meanwhile goes on for them.
-Only translations that ended by themselves are remembered.
+Requests with equal keys have equal results. A request for a unit that is being decoded waits for that decode. The
+decode lasts until the latest deadline of its waiters, takes its turn with the smallest request that waits, and ends
+when nobody waits any more. If the engine refuses a request's decodes, the request leaves them; those that others have
+joined meanwhile go on. Only translations that ended with eos are remembered.
 
-Engine threads and event loops meet here. One lock guards all state; nothing slow happens under it, and futures are
-resolved after it is released. Listeners of a stream are called under it, so that a replay and new tokens keep their
-order; they must only hand the token over.
+Engine threads and event loops meet here. One lock guards all state. Nothing slow happens under it, and promises are
+settled after it is released. Listeners of a stream are called under it, so that a replay and new tokens keep their
+order; a listener must only hand the token on.
 """
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Literal, NamedTuple
+from typing import Literal
 
-from dragoman.service.engine.job import DecodingOptions, DecodingResult, FinishReason, Hypothesis, Job
+from dragoman.service.engine.job import DecodingResult, FinishReason, Hypothesis, Job
 from dragoman.service.engine.loop import Engine
 from dragoman.service.engine.promise import Promise
+from dragoman.service.translation.decode_request import DecodeKey, DecodeRequest
 
 LookupResult = Literal["hit", "miss", "shared"]
 # What Python keeps for an entry and for each number in it: measured roughly, and rounded up.
 _ENTRY_BYTES, _NUMBER_BYTES = 1200, 36
 
 
-class SegmentKey(NamedTuple):
-    bundle: str  # its identity: equal only for equal files
-    source_ids: tuple[int, ...]
-    options: DecodingOptions
-    tenant: str  # nobody learns from the speed of an answer what others have asked
-
-
-class Order(NamedTuple):
-    """A segment as somebody wants it."""
-
-    key: SegmentKey
-    request: Hashable = None  # fair-share key of the request that it belongs to
-    request_tokens: int = 0  # source tokens of that request: the fewer, the sooner its turn
-    deadline_at: float | None = None
-    on_token: Callable[[int, float], None] | None = None
-
-
 @dataclass(eq=False)
-class Ticket:
-    """One waiter's share in a decode; cancelling `future` gives it up."""
+class _SharedDecode:
+    """A decode under way, and all requests that wait for it."""
 
-    order: Order
-    future: Promise[DecodingResult] = field(default_factory=Promise)
-    flight: "_Flight | None" = None  # while it waits
-
-
-@dataclass(eq=False)
-class _Flight:
-    """A decode under way, and all who wait for it."""
-
-    key: SegmentKey
     engine: Engine
-    streams: bool  # listening costs the engine something, so only where the first waiter streams
-    request_tokens: int
-    tickets: list[Ticket] = field(default_factory=list)
+    first: DecodeRequest  # the first waiter; the others have the same key
+    owner_tokens: int  # of the waiter whose turn it takes
+    waiters: list[DecodeRequest] = field(default_factory=list)
     heard: dict[Job, list[tuple[int, float]]] = field(default_factory=dict)  # a job may speak before it takes over
     job: Job = field(init=False)
 
@@ -70,23 +44,23 @@ class _Flight:
 
 
 class ResultStore:
-    """Results that ended by themselves, within a budget of bytes; the least recently used go first. Not thread-safe."""
+    """Results that ended with eos, within a budget of bytes; the least recently used go first. Not thread-safe."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
-        self._results: OrderedDict[SegmentKey, DecodingResult] = OrderedDict()  # least recently used first
+        self._results: OrderedDict[DecodeKey, DecodingResult] = OrderedDict()  # least recently used first
         self.num_bytes = 0
 
-    def keys(self) -> list[SegmentKey]:
+    def keys(self) -> list[DecodeKey]:
         return list(self._results)
 
-    def get(self, key: SegmentKey) -> DecodingResult | None:
+    def get(self, key: DecodeKey) -> DecodingResult | None:
         result = self._results.get(key)
         if result is not None:
             self._results.move_to_end(key)
         return result
 
-    def put(self, key: SegmentKey, result: DecodingResult) -> None:
+    def put(self, key: DecodeKey, result: DecodingResult) -> None:
         size = _num_bytes(key, result)
         if result.finish_reason is not FinishReason.EOS or size > self._max_bytes:
             return
@@ -103,250 +77,250 @@ class SegmentCache:
         self,
         max_bytes: int,
         clock: Callable[[], float],
-        single_flight: bool = True,
+        share_decodes: bool = True,
         looked_up: Callable[[LookupResult], None] = lambda result: None,
     ) -> None:
-        """`max_bytes` 0 remembers nothing; `looked_up` is told the outcome of every lookup."""
-        self._clock, self._single_flight, self._looked_up = clock, single_flight, looked_up
+        """`max_bytes` 0 remembers nothing; `looked_up` is told the result of every lookup."""
+        self._clock, self._share_decodes, self._looked_up = clock, share_decodes, looked_up
         self._lock = threading.Lock()
         self._store = ResultStore(max_bytes)
-        self._flights: dict[SegmentKey, _Flight] = {}
+        self._under_way: dict[DecodeKey, _SharedDecode] = {}
+        self._decodes: dict[DecodeRequest, _SharedDecode] = {}  # that requests wait for
 
     @property
     def num_bytes(self) -> int:
         return self._store.num_bytes
 
     @property
-    def num_flights(self) -> int:
-        return len(self._flights)
+    def num_decodes(self) -> int:
+        """How many decodes are under way that others may join."""
+        return len(self._under_way)
 
-    def board(self, engine: Engine, orders: Sequence[Order]) -> list[Ticket]:
-        """A ticket for each order. All decodes that are needed begin, or none: then the engine's refusal is raised."""
-        tickets = [Ticket(order) for order in orders]
-        started = [flight for ticket in tickets if (flight := self._look_up(engine, ticket))]
-        jobs = [flight.job for flight in started]
+    def submit_all(self, engine: Engine, requests: Sequence[DecodeRequest]) -> None:
+        """Answer each request or let it wait. All decodes that are needed begin; or none, and the refusal is raised."""
+        started: list[_SharedDecode] = []
+        for request in requests:
+            decode = self._look_up(engine, request)
+            if decode is not None:
+                started.append(decode)
+        jobs = [decode.job for decode in started]
         try:
-            if jobs:  # a full queue refuses even nothing, and hits need no queue
+            if jobs:  # a full queue refuses even an empty list, and hits need no queue
                 engine.submit_all(jobs)
         except Exception:
-            self._refuse(started, jobs, tickets)
+            self._refuse(started, jobs, requests)
             raise
-        for flight, job in zip(started, jobs, strict=True):
-            self._await_landing(flight, job)
-        for ticket in tickets:
-            ticket.future.add_done_callback(partial(self._future_done, ticket))
-        return tickets
+        for decode, job in zip(started, jobs, strict=True):
+            self._follow(decode, job)
+        for request in requests:
+            request.promise.add_done_callback(partial(self._promise_settled, request))
 
-    def _refuse(self, started: list[_Flight], jobs: list[Job], tickets: list[Ticket]) -> None:
-        """The request's own tickets leave; what others have joined meanwhile flies for them."""
-        for ticket in tickets:
-            self.leave(ticket)
-        for flight, refused in zip(started, jobs, strict=True):
+    def _refuse(self, started: list[_SharedDecode], jobs: list[Job], requests: Sequence[DecodeRequest]) -> None:
+        """The refused requests leave; a decode that others have joined meanwhile is submitted again for them."""
+        for request in requests:
+            self.leave(request)
+        for decode, refused in zip(started, jobs, strict=True):
             with self._lock:
-                stranded = bool(flight.tickets) and flight.job is refused
-                if stranded:
-                    self._book(flight)
-            if stranded:
-                self._fly_again(flight, flight.job)
+                is_wanted = bool(decode.waiters) and decode.job is refused
+                if is_wanted:
+                    self._renew_job(decode)
+            if is_wanted:
+                self._submit_again(decode, decode.job)
 
-    def leave(self, ticket: Ticket) -> None:
-        """Wait no longer; the last one to leave ends the decode."""
+    def leave(self, request: DecodeRequest) -> None:
+        """Wait no longer. When the last waiter leaves, the decode ends."""
         with self._lock:
-            abandoned = self._take_out(ticket)
+            abandoned = self._take_out(request)
         if abandoned is not None:
             abandoned.cancel()
 
-    def expire(self, ticket: Ticket) -> None:
-        """The waiter's own deadline has passed while the decode goes on for others: it gets what there is so far.
+    def expire(self, request: DecodeRequest) -> None:
+        """The request's own deadline has passed while the decode goes on for others: it gets what there is so far.
 
         That is the tokens heard, if the decode streams, and otherwise nothing. Scores are plain sums here.
         """
         with self._lock:
-            flight = ticket.flight
-            if flight is None or not _is_later(flight.job.deadline_at, ticket.order.deadline_at):
-                return  # answered already, or the engine itself will see to it
-            result = _result_so_far(flight)
-            abandoned = self._take_out(ticket)
-        if abandoned is not None:  # it lasted for one who has left meanwhile
+            decode = self._decodes.get(request)
+            if decode is None or not _is_later(decode.job.deadline_at, request.deadline_at):
+                return  # answered already, or the engine itself will end it
+            result = _result_so_far(decode)
+            abandoned = self._take_out(request)
+        if abandoned is not None:  # the waiter with the later deadline has left meanwhile
             abandoned.cancel()
-        _resolve(ticket, result)
+        _settle(request, result)
 
-    # Boarding
+    # Joining
 
-    def _look_up(self, engine: Engine, ticket: Ticket) -> _Flight | None:
-        """Answer the ticket, or let it join; else a flight that is to be submitted."""
-        key = ticket.order.key
+    def _look_up(self, engine: Engine, request: DecodeRequest) -> _SharedDecode | None:
+        """Answer the request or let it join a decode; otherwise return a new decode, to be submitted."""
         started = overtaken = None
         with self._lock:
-            result = self._store.get(key)
-            flight = self._flights.get(key) if self._single_flight else None
-            if result is None and flight is not None:
-                overtaken = self._join(flight, ticket)
+            result = self._store.get(request.key)
+            decode = self._under_way.get(request.key) if self._share_decodes else None
+            if result is None and decode is not None:
+                overtaken = self._join(decode, request)
             elif result is None:
-                started = self._start(engine, ticket)
+                started = _SharedDecode(engine, request, request.owner_tokens)
+                started.job = self._new_job(started, request, request.deadline_at)
+                self._add_waiter(started, request)
+                if self._share_decodes:
+                    self._under_way[request.key] = started
         if result is not None:
-            _resolve(ticket, result)
-        if flight is not None and overtaken is not None:
-            self._overtake(flight, overtaken, ticket.order)
+            _settle(request, result)
+        if decode is not None and overtaken is not None:
+            self._overtake(decode, overtaken, request)
         self._looked_up("hit" if result is not None else "miss" if started else "shared")
         return started
 
-    def _start(self, engine: Engine, ticket: Ticket) -> _Flight:
-        order = ticket.order
-        flight = _Flight(order.key, engine, order.on_token is not None, order.request_tokens)
-        flight.job = self._new_job(flight, order, order.deadline_at)
-        self._seat(flight, ticket)
-        if self._single_flight:
-            self._flights[order.key] = flight
-        return flight
+    def _join(self, decode: _SharedDecode, request: DecodeRequest) -> Job | None:
+        """Wait for a decode under way. Returns its job if a job of the request's own would be done sooner."""
+        self._add_waiter(decode, request)
+        if _is_later(request.deadline_at, decode.job.deadline_at):
+            decode.job.deadline_at = request.deadline_at  # a running job looks at it before every step
+        return decode.job if _may_overtake(request.owner_tokens, decode, decode.job) else None
 
-    def _join(self, flight: _Flight, ticket: Ticket) -> Job | None:
-        """Take a seat in a flight under way. Returns its job if the joiner's own would be done sooner."""
-        order = ticket.order
-        self._seat(flight, ticket)
-        if _is_later(order.deadline_at, flight.job.deadline_at):
-            flight.job.deadline_at = order.deadline_at  # a running job looks at it before every step
-        return flight.job if _may_overtake(order.request_tokens, flight, flight.job) else None
+    def _add_waiter(self, decode: _SharedDecode, request: DecodeRequest) -> None:
+        decode.waiters.append(request)
+        self._decodes[request] = decode
+        _tell([request], decode.tokens)
 
-    def _seat(self, flight: _Flight, ticket: Ticket) -> None:
-        flight.tickets.append(ticket)
-        ticket.flight = flight
-        _tell([ticket], flight.tokens)
-
-    def _overtake(self, flight: _Flight, waiting: Job, order: Order) -> None:
-        """Give the flight a place in the line of a smaller request, unless it has moved on meanwhile."""
-        job = self._new_job(flight, order, waiting.deadline_at)
+    def _overtake(self, decode: _SharedDecode, waiting: Job, request: DecodeRequest) -> None:
+        """Give the decode the turn of a smaller translation request, unless it has moved on meanwhile."""
+        job = self._new_job(decode, request, waiting.deadline_at)
         try:
-            flight.engine.submit(job)
+            decode.engine.submit(job)
         except Exception:
-            return  # it keeps the place that it has
+            return  # it keeps the turn that it has
         with self._lock:
-            took_over = bool(flight.tickets) and _may_overtake(order.request_tokens, flight, waiting)
+            took_over = bool(decode.waiters) and _may_overtake(request.owner_tokens, decode, waiting)
             if took_over:
-                flight.job, flight.request_tokens = job, order.request_tokens
-                _tell(flight.tickets, flight.tokens)  # what it said before: the other said nothing
-        flight.engine.replace(waiting if took_over else job)
-        self._await_landing(flight, job)
+                decode.job, decode.owner_tokens = job, request.owner_tokens
+                _tell(decode.waiters, decode.tokens)  # what it said before it took over: the other job said nothing
+        decode.engine.replace(waiting if took_over else job)
+        self._follow(decode, job)
 
-    # Flying
+    # Decoding
 
-    def _book(self, flight: _Flight) -> None:
-        """Under the lock: a new job for those who wait now, in the line of the smallest of their requests."""
-        orders = [ticket.order for ticket in flight.tickets]
-        smallest = min(orders, key=lambda order: order.request_tokens)
-        flight.job = self._new_job(flight, smallest, _latest([order.deadline_at for order in orders]))
-        flight.request_tokens = smallest.request_tokens
+    def _renew_job(self, decode: _SharedDecode) -> None:
+        """Under the lock: a new job for the present waiters, with the turn of the smallest of them."""
+        smallest = min(decode.waiters, key=lambda request: request.owner_tokens)
+        latest = _latest([request.deadline_at for request in decode.waiters])
+        decode.job = self._new_job(decode, smallest, latest)
+        decode.owner_tokens = smallest.owner_tokens
 
-    def _new_job(self, flight: _Flight, order: Order, deadline_at: float | None) -> Job:
-        job = Job(flight.key.source_ids, flight.key.options, order.request, deadline_at)
-        if flight.streams and flight.key.options.beam_size == 1:
-            job.on_token = partial(self._hear, flight, job)
+    def _new_job(self, decode: _SharedDecode, request: DecodeRequest, deadline_at: float | None) -> Job:
+        job = Job(request.unit.source_ids, request.options, request.owner, deadline_at)
+        # Listening costs the engine something, so only if the first waiter streams.
+        if decode.first.on_token is not None and request.options.beam_size == 1:
+            job.on_token = partial(self._hear, decode, job)
         return job
 
-    def _hear(self, flight: _Flight, job: Job, token_id: int, log_prob: float) -> None:
+    def _hear(self, decode: _SharedDecode, job: Job, token_id: int, log_prob: float) -> None:
         with self._lock:
-            flight.heard.setdefault(job, []).append((token_id, log_prob))
-            if flight.job is job:
-                _tell(flight.tickets, [(token_id, log_prob)])
+            decode.heard.setdefault(job, []).append((token_id, log_prob))
+            if decode.job is job:
+                _tell(decode.waiters, [(token_id, log_prob)])
 
-    def _take_out(self, ticket: Ticket) -> Job | None:
-        """Under the lock. Returns the job that nobody waits for any more."""
-        flight, ticket.flight = ticket.flight, None
-        if flight is None:
+    def _take_out(self, request: DecodeRequest) -> Job | None:
+        """Under the lock. Returns the job if nobody waits for it any more."""
+        decode = self._decodes.pop(request, None)
+        if decode is None:
             return None
-        flight.tickets.remove(ticket)
-        if flight.tickets:
+        decode.waiters.remove(request)
+        if decode.waiters:
             return None
-        self._close(flight)
-        return flight.job
+        self._close(decode)
+        return decode.job
 
-    def _close(self, flight: _Flight) -> None:
-        if self._flights.get(flight.key) is flight:
-            del self._flights[flight.key]
+    def _close(self, decode: _SharedDecode) -> None:
+        if self._under_way.get(decode.first.key) is decode:
+            del self._under_way[decode.first.key]
 
-    # Landing
+    # Ending
 
-    def _await_landing(self, flight: _Flight, job: Job) -> None:
-        job.future.add_done_callback(partial(self._landed, flight, job))
+    def _follow(self, decode: _SharedDecode, job: Job) -> None:
+        job.future.add_done_callback(partial(self._job_done, decode, job))
 
-    def _landed(self, flight: _Flight, job: Job, future: Promise[DecodingResult]) -> None:
+    def _job_done(self, decode: _SharedDecode, job: Job, future: Promise[DecodingResult]) -> None:
         error = future.exception() if not future.cancelled() else None
         result = future.result() if error is None and not future.cancelled() else None
         with self._lock:
-            if flight.job is not job:
+            if decode.job is not job:
                 return  # another job has taken its place
-            in_time = self._in_time(flight) if result is not None and _expired_in_queue(result) else []
-            done = [ticket for ticket in flight.tickets if ticket not in in_time]
-            for ticket in done:
-                ticket.flight = None
-            flight.tickets = in_time
+            in_time = self._in_time(decode) if result is not None and _expired_in_queue(result) else []
+            done = [request for request in decode.waiters if request not in in_time]
+            for request in done:
+                del self._decodes[request]
+            decode.waiters = in_time
             if in_time:
-                self._book(flight)
+                self._renew_job(decode)
             else:
-                self._close(flight)
+                self._close(decode)
                 if result is not None:
-                    self._store.put(flight.key, result)
-        for ticket in done:
-            _resolve(ticket, result, error)
+                    self._store.put(decode.first.key, result)
+        for request in done:
+            _settle(request, result, error)
         if in_time:
-            self._fly_again(flight, flight.job)
+            self._submit_again(decode, decode.job)
 
-    def _in_time(self, flight: _Flight) -> list[Ticket]:
-        """The queue knows a job's first deadline only; those who joined afterwards with a later one still have time."""
+    def _in_time(self, decode: _SharedDecode) -> list[DecodeRequest]:
+        """The queue knows a job's first deadline only; waiters that joined later with a later one still have time."""
         now = self._clock()
-        return [ticket for ticket in flight.tickets if _is_later(ticket.order.deadline_at, now)]
+        return [request for request in decode.waiters if _is_later(request.deadline_at, now)]
 
-    def _fly_again(self, flight: _Flight, job: Job) -> None:
+    def _submit_again(self, decode: _SharedDecode, job: Job) -> None:
         try:
-            flight.engine.submit(job)
+            decode.engine.submit(job)
         except Exception as error:
-            self._ground(flight, error)
+            self._fail(decode, error)
         else:
-            self._await_landing(flight, job)
+            self._follow(decode, job)
 
-    def _ground(self, flight: _Flight, error: BaseException) -> None:
-        """It will not fly: tell all who wait."""
+    def _fail(self, decode: _SharedDecode, error: BaseException) -> None:
+        """The decode was refused: tell all waiters."""
         with self._lock:
-            self._close(flight)
-            tickets, flight.tickets = flight.tickets, []
-            for ticket in tickets:
-                ticket.flight = None
-        for ticket in tickets:
-            _resolve(ticket, None, error)
+            self._close(decode)
+            waiters, decode.waiters = decode.waiters, []
+            for request in waiters:
+                del self._decodes[request]
+        for request in waiters:
+            _settle(request, None, error)
 
-    def _future_done(self, ticket: Ticket, future: Promise[DecodingResult]) -> None:
-        if future.cancelled():
-            self.leave(ticket)
+    def _promise_settled(self, request: DecodeRequest, promise: Promise[DecodingResult]) -> None:
+        if promise.cancelled():
+            self.leave(request)
 
 
-def _may_overtake(request_tokens: int, flight: _Flight, job: Job) -> bool:
-    """Whether a request of so many tokens would have the flight's answer sooner by a job of its own.
+def _may_overtake(owner_tokens: int, decode: _SharedDecode, job: Job) -> bool:
+    """Whether a translation request of so many tokens would have the result sooner with a job of its own.
 
-    So it is while the job waits in a longer line, and for a line also when it runs: a document's row may pause for as
-    long as lines run. But not once somebody has heard of it: what was said cannot be taken back.
+    That is so while the job waits with a larger request, and for an interactive request also while the job runs as bulk
+    work: bulk rows may pause for as long as interactive rows run. But not once a listener has heard a token: a stream
+    takes nothing back.
     """
-    if flight.job is not job or request_tokens >= flight.request_tokens:
+    if decode.job is not job or owner_tokens >= decode.owner_tokens:
         return False
     if not job.admitted_at:
         return True
-    return job.bulk and not flight.tokens and not flight.engine.is_bulk(request_tokens)
+    return job.bulk and not decode.tokens and not decode.engine.is_bulk(owner_tokens)
 
 
-def _tell(tickets: Sequence[Ticket], tokens: Sequence[tuple[int, float]]) -> None:
-    for ticket in tickets:
-        if ticket.order.on_token is not None:
+def _tell(requests: Sequence[DecodeRequest], tokens: Sequence[tuple[int, float]]) -> None:
+    for request in requests:
+        if request.on_token is not None:
             for token_id, log_prob in tokens:
-                ticket.order.on_token(token_id, log_prob)
+                request.on_token(token_id, log_prob)
 
 
-def _num_bytes(key: SegmentKey, result: DecodingResult) -> int:
-    numbers = len(key.source_ids) + len(key.options.prefix_ids)
+def _num_bytes(key: DecodeKey, result: DecodingResult) -> int:
+    _, source_ids, options, _ = key
+    numbers = len(source_ids) + len(options.prefix_ids)
     numbers += sum(len(hypothesis.ids) + len(hypothesis.log_probs) for hypothesis in result.hypotheses)
     return _ENTRY_BYTES + len(result.hypotheses) * 200 + _NUMBER_BYTES * numbers
 
 
 def _is_later(deadline_at: float | None, other: float | None) -> bool:
-    """None is never: later than any moment."""
+    """None is no deadline: later than any other."""
     return other is not None and (deadline_at is None or deadline_at > other)
 
 
@@ -359,20 +333,19 @@ def _expired_in_queue(result: DecodingResult) -> bool:
     return result.finish_reason is FinishReason.DEADLINE and not result.hypotheses
 
 
-def _result_so_far(flight: _Flight) -> DecodingResult:
-    if not flight.tokens:
+def _result_so_far(decode: _SharedDecode) -> DecodingResult:
+    if not decode.tokens:
         return DecodingResult((), FinishReason.DEADLINE)
-    ids, log_probs = zip(*flight.tokens, strict=True)
-    wanted = log_probs if flight.key.options.log_probs else ()
-    return DecodingResult(
-        (Hypothesis(ids, sum(log_probs), wanted, False, FinishReason.DEADLINE),), FinishReason.DEADLINE
-    )
+    ids, log_probs = zip(*decode.tokens, strict=True)
+    wanted = log_probs if decode.first.options.log_probs else ()
+    hypothesis = Hypothesis(ids, sum(log_probs), wanted, False, FinishReason.DEADLINE)
+    return DecodingResult((hypothesis,), FinishReason.DEADLINE)
 
 
-def _resolve(ticket: Ticket, result: DecodingResult | None, error: BaseException | None = None) -> None:
+def _settle(request: DecodeRequest, result: DecodingResult | None, error: BaseException | None = None) -> None:
     if result is not None:
-        ticket.future.set_result(result)
+        request.promise.set_result(result)
     elif error is not None:
-        ticket.future.set_exception(error)
+        request.promise.set_exception(error)
     else:
-        ticket.future.cancel()
+        request.promise.cancel()

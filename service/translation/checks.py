@@ -1,4 +1,4 @@
-"""What a request may ask for, whichever route it came by: refuse what cannot be done before any work is done."""
+"""Check a request, whichever route it came by: refuse what cannot be done before any work is done."""
 
 import math
 from collections.abc import Sequence
@@ -7,11 +7,11 @@ from dragoman.service.errors import InvalidRequest, TooLarge
 from dragoman.service.translation.contract import TranslationLimits, TranslationOptions
 
 _MAX_LENGTH_PENALTY = 10.0
-_MAX_PREFIX_CHARACTERS = 10_000  # more than any model goes on from; it is read whole before the model can say so
+_MAX_PREFIX_CHARACTERS = 10_000  # longer than any model accepts; without this limit all of it would be tokenized first
 
 
 def check_request(texts: Sequence[str], options: TranslationOptions, limits: TranslationLimits) -> None:
-    """Raises InvalidRequest or TooLarge with one sentence that says what to change, and holds none of the text."""
+    """Raises InvalidRequest or TooLarge. The message says what to change and holds none of the text."""
     _check_size(texts, options, limits)
     _check_search(options, limits)
     if options.timeout_seconds is not None and not 0 < options.timeout_seconds < math.inf:
@@ -20,7 +20,7 @@ def check_request(texts: Sequence[str], options: TranslationOptions, limits: Tra
         raise InvalidRequest("The glossary has an empty term; leave it out.")
     prefix = options.target_prefix or ""
     if not _is_unicode("".join((*texts, *options.glossary, *options.glossary.values(), prefix))):
-        raise InvalidRequest("A text holds half of a surrogate pair, which is no character; send valid Unicode.")
+        raise InvalidRequest("A text holds half of a surrogate pair, which is not a character; send valid Unicode.")
 
 
 def _check_size(texts: Sequence[str], options: TranslationOptions, limits: TranslationLimits) -> None:
@@ -44,7 +44,7 @@ def _check_size(texts: Sequence[str], options: TranslationOptions, limits: Trans
 
 
 def _check_search(options: TranslationOptions, limits: TranslationLimits) -> None:
-    # Who wants several hypotheses says how many to look for.
+    # A request for several hypotheses must say how wide the beam is.
     beam_size = 1 if options.beam_size is None else options.beam_size
     if not 1 <= beam_size <= limits.max_beam_size:
         raise InvalidRequest(f"beam_size is {beam_size}; it must be from 1 to {limits.max_beam_size}.")

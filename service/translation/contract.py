@@ -1,6 +1,6 @@
 """What a translation request may ask for, and what its answer carries: plain values without behaviour.
 
-The HTTP routes and the command line build the options and read the answers; `translator.py` does the work.
+The HTTP routes and the command line make the options and read the answers; `translator.py` does the work.
 """
 
 from collections.abc import Mapping
@@ -10,20 +10,23 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from dragoman.service.engine.job import FinishReason
+from dragoman.service.translation.spans import Chunk
 
 AUTO = "auto"  # a source language of "auto" means: detect it
 
 
 class SegmentWarning(StrEnum):
-    """What a segment's reader should know; nothing is lost without one of these, or a finish reason other than eos."""
+    """What a reader of the segment should know. Every loss has a warning, or a finish reason other than eos."""
 
     SENTENCE_SPLIT = "sentence_split"  # a part of a sentence that was too long for the model
-    PLACEHOLDER_RETRIED = "placeholder_retried"  # lost at first; translated in pieces around them, all are there
+    PLACEHOLDER_RETRIED = (
+        "placeholder_retried"  # lost at first; the text between them was translated in pieces, and all are there
+    )
     PLACEHOLDER_LOST = "placeholder_lost"  # an address, a variable or a glossary term is missing or doubled
-    UNKNOWN_COPIED = "unknown_characters_copied"  # words in characters that the model does not know were not translated
-    ALTERNATIVES_DROPPED = "alternatives_dropped"  # there are fewer than asked for: others had lost a placeholder
-    NUMBER_CHANGED = "number_changed"  # a number of three digits or more is not in the translation, perhaps in words
-    EMPTY_TRANSLATION = "empty_translation"  # the model had nothing to say about a segment with words
+    UNKNOWN_COPIED = "unknown_characters_copied"  # words in characters that the model does not know were copied
+    ALTERNATIVES_DROPPED = "alternatives_dropped"  # fewer than asked for: the others had lost a placeholder
+    NUMBER_CHANGED = "number_changed"  # a number of three digits or more is not in the translation, unless in words
+    EMPTY_TRANSLATION = "empty_translation"  # the model gave no text for a segment with words
     PREFIX_CONTINUED = "prefix_continued"  # the translation goes on in the last word of the target prefix
 
 
@@ -38,13 +41,13 @@ class TranslationOptions(NamedTuple):
     repetition_guard: bool = True
     strict: bool = False
     timeout_seconds: float | None = None
-    split_sentences: bool = True  # line breaks always separate segments: no model carries them
-    whole: bool = False  # for a caller who cannot be told that time ran out in mid-translation: refuse
+    split_sentences: bool = True  # line breaks always separate segments
+    whole: bool = False  # refuse a translation that ran out of time, for a caller that cannot be told so
 
 
 @dataclass(frozen=True)
 class TranslationLimits:
-    """What a single request may ask for; above it the answer is 413 or 422, before any work is done."""
+    """What one request may ask for. A request for more is refused with 413 or 422 before any work is done."""
 
     max_texts: int = 1000
     max_characters: int = 1_000_000  # of all texts together
@@ -71,6 +74,17 @@ class Detection:
     confidence: float  # 0..1
 
 
+class Timings(NamedTuple):
+    """The longest that any segment of the request spent in each stage; cached segments spend no time."""
+
+    queue_seconds: float = 0.0
+    encode_seconds: float = 0.0
+    decode_seconds: float = 0.0
+
+
+NO_TIME = Timings()
+
+
 class Segment(NamedTuple):
     source: str
     text: str
@@ -80,26 +94,17 @@ class Segment(NamedTuple):
     warnings: tuple[SegmentWarning, ...] = ()
     alternatives: tuple[Alternative, ...] = ()  # the others of `n_best`, best first
     log_probs: tuple[TokenLogProb, ...] | None = None
+    chunks: tuple[Chunk, ...] = ()  # the text with its spans apart, as a second model in a row reads it
+    timings: Timings = NO_TIME
 
 
 class Translation(NamedTuple):
     text: str
-    source: str  # language, also where it was detected
+    source: str  # the language, given or detected
     pivot: str | None
     segments: tuple[Segment, ...]
-    separators: tuple[str, ...]  # before each segment, and behind the last
+    separators: tuple[str, ...]  # before each segment, and after the last
     detected: Detection | None = None
-
-
-class Timings(NamedTuple):
-    """The longest that any segment of the request spent in each stage; cached segments spend nothing."""
-
-    queue_seconds: float = 0.0
-    encode_seconds: float = 0.0
-    decode_seconds: float = 0.0
-
-
-NO_TIME = Timings()
 
 
 class TranslationResult(NamedTuple):
@@ -112,7 +117,7 @@ class TranslationResult(NamedTuple):
 
 @dataclass(frozen=True)
 class TokenEvent:
-    """More text. All token events of a stream, joined, are the translation's text."""
+    """More text. The texts of all token events of a stream, joined, are the translation."""
 
     segment: int
     text: str

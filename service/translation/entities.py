@@ -1,46 +1,42 @@
-"""Entities that stand for what people write words with, read as that: `don&#39;t` is `don't`, `c&atilde;o` is `cão`.
+"""Read entities that are parts of words: `don&#39;t` is `don't`, `c&atilde;o` is `cão`.
 
-A model that met a placeholder in the middle of a word would read two halves of it. So letters, digits, apostrophes and
-quotation marks are read, and the translation writes them plainly, which HTML and XML take in text. What means something
-to markup (`&lt;`, `&amp;`), blanks and signs stay entities, and so does everything inside a span: an attribute's value,
-code. Segments are ranges of the text as it was sent; `as_sent` finds them there.
+With a placeholder in the middle of a word a model would read two halves. So letters, digits, apostrophes and quotation
+marks are read, and the translation writes them as plain characters, which HTML and XML accept in text. Entities that
+mean something to markup (`&lt;`, `&amp;`), blanks and signs stay as they are, and so does everything inside a span: the
+value of an attribute, code. Segments are ranges of the text as it was sent; `as_sent` finds them there.
 """
 
 import bisect
 import html
 import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from dragoman.service.translation.normalization import CLEANED
-from dragoman.service.translation.segments import SourceSegment, SplitText
+from dragoman.service.translation.segments import SourceSegment
 from dragoman.service.translation.spans import Span, SpanKind
 
 _QUOTES = frozenset("'\"’‘‚‛“”„‟«»‹›′`´")
-_ENDS = frozenset(".,;:!?)]}…")  # of a sentence or a bracket: beside these alone a quotation mark is no part of a word
+_ENDS = frozenset(".,;:!?)]}…")  # a quotation mark between a blank and one of these is no part of a word
 
 
 class Reading(NamedTuple):
-    """A text without the entities that were read, and where they stood."""
+    """A text with some entities read as characters, and where those characters are."""
 
-    sent: str
     text: str
-    ends: tuple[int, ...] = ()  # of the characters that were read, in `text`
-    shifts: tuple[int, ...] = (0,)  # how much longer the text was as sent, up to the first of them, the second, …
+    ends: tuple[int, ...]  # of the characters that were read, in `text`
+    shifts: tuple[int, ...]  # how much longer the text was as sent: before the first of them, before the second, …
 
-    def as_sent(self, split: SplitText) -> SplitText:
+    def as_sent(self, segments: Sequence[SourceSegment]) -> tuple[SourceSegment, ...]:
         """The same segments, as ranges of the text as it was sent."""
-        if not self.ends:
-            return split
-        segments = [SourceSegment(self._sent_at(start), self._sent_at(end), cut) for start, end, cut in split.segments]
-        return SplitText(self.sent, tuple(segments))
+        return tuple([SourceSegment(self._sent_at(start), self._sent_at(end), cut) for start, end, cut in segments])
 
     def _sent_at(self, position: int) -> int:
         return position + self.shifts[bisect.bisect_right(self.ends, position)]
 
 
 def read_entities(text: str, spans: Iterable[Span]) -> Reading:
-    """`spans` are those of the text as it was sent, in order; only entities among them are read."""
+    """`spans` are the spans of the text as it was sent, in order. Only entities among them are read."""
     parts, ends, shifts = list[str](), list[int](), [0]
     position = 0
     for span, character in _readable(text, spans):
@@ -48,7 +44,7 @@ def read_entities(text: str, spans: Iterable[Span]) -> Reading:
         position = span.end
         shifts.append(shifts[-1] + len(span.text) - 1)
         ends.append(span.end - shifts[-1])
-    return Reading(text, "".join(parts) + text[position:], tuple(ends), tuple(shifts)) if ends else Reading(text, text)
+    return Reading("".join(parts) + text[position:], tuple(ends), tuple(shifts))
 
 
 def _readable(text: str, spans: Iterable[Span]) -> Iterator[tuple[Span, str]]:
@@ -66,9 +62,9 @@ def _readable(text: str, spans: Iterable[Span]) -> Iterator[tuple[Span, str]]:
 
 
 def _is_in_tag(text: str, in_tag: bool) -> bool:
-    """Whether what follows `text` may stand in a tag that nobody recognized.
+    """Whether what follows `text` may be inside a tag that was not recognized.
 
-    `<s&#99;ript>` is no script, and must not become one.
+    `<s&#99;ript>` is no script and must not become one.
     """
     last = max(text.rfind("<", 0, -1), text.rfind(">", 0, -1))
     return in_tag if last < 0 else text[last] == "<" and not text[last + 1].isspace()

@@ -1,6 +1,6 @@
-"""The explain graphs of the bundles that serve: opened when somebody first needs one, run on one thread.
+"""The explain graphs of the bundles that serve: opened when first needed, and run on one thread.
 
-`explain.py` shows people what they say; `decoding.py` asks them where words went, to put tags back.
+`explanations.py` shows what they say; `decode.py` asks them which words come from which, to put tags back.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ log = logging.getLogger("dragoman.explain")
 
 class Explainers:
     def __init__(self, open_explainer: OpenExplainer) -> None:
-        """`open_explainer` is called on the thread, when a bundle is first asked."""
+        """`open_explainer` is called on the thread, when a bundle is asked for the first time."""
         self._open = open_explainer
         self._explainers: WeakKeyDictionary[Served, Explainer] = WeakKeyDictionary()
         # One thread, so that callers who leave cannot make several explanations run at one time.
@@ -46,7 +46,7 @@ class Explainers:
         try:
             return await asyncio.wrap_future(self.submit(served, look))
         except Exception:
-            log.exception("a bundle's explain graph failed; its tags are put back without it")
+            log.exception("The explain graph of a bundle failed; its tags are translated as placeholders.")
             return None
 
     def _of(self, served: Served) -> Explainer:

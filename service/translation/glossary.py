@@ -1,10 +1,10 @@
-"""A request's own terms: where they stand in a text, and how their translations are written there.
+"""The terms of a request's glossary: where they are in a text, and how their translations are written there.
 
-A term in lower case matches in any case, and its translation takes the case that the text has (gato, Gato, GATO). A
-term with a capital matches exactly as it is written. A term that is translated by itself is kept as the text has it.
+A term in lower case matches in any case, and its translation takes the case of the text (gato, Gato, GATO). A term with
+a capital matches only as it is written. A term whose translation is the term itself is copied from the text.
 
-Those whose first token is in the text become a tree of tokens that is read once, so that the time is that of the text
-and of the terms, however many begin alike and however long they are.
+The terms whose first token is in the text become one tree of tokens. The text is read once, so the time is linear in
+the text and the terms, however many terms begin with the same tokens.
 """
 
 import re
@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import zip_longest
 
-from dragoman.service.translation.patterns import Span, SpanKind
+from dragoman.service.translation.spans import Span, SpanKind
 
 _TOKEN = re.compile(r"\w+|[^\w\s]")
-_PAGE_CHARACTERS = 1000  # no term that a person would write is longer, but an element that is left alone may be
+_PAGE_CHARACTERS = 1000  # no person writes a longer term, but an ignored element may be longer
 
 Begins = tuple[int, int]  # rank of a term, and its number of tokens
 
@@ -31,7 +31,7 @@ class _Term:
         return self.term == self.term.lower()
 
     def written_as(self, found: str) -> str:
-        """The translation in the case of the text that was found; one with capitals within is written as it is."""
+        """The translation in the case of the text that was found; a translation with capitals inside stays as it is."""
         if self.term == self.translation:
             return found
         if self.translation[1:] != self.translation[1:].lower():
@@ -44,7 +44,7 @@ class _Term:
 
 
 class _Reading:
-    """A text as tokens. A step is a token with a space after it, if there is any: `C ++` is not `C++`."""
+    """A text as steps. A step is a token, with a space if one follows: `C ++` is not `C++`."""
 
     def __init__(self, text: str) -> None:
         self.tokens = list(_TOKEN.finditer(text))
@@ -61,13 +61,13 @@ class _Reading:
 
 
 class _Tree:
-    """Terms read backwards, as Aho and Corasick read them: each token of a text is one step, whatever the terms are.
+    """An Aho-Corasick automaton over reversed terms: each token of a text is one step, whatever the terms are.
 
     A node is a number, 0 the root, and stands for the last tokens of a term.
     """
 
     def __init__(self, terms: Iterable[tuple[int, Sequence[str]]]) -> None:
-        """Rank and steps of each term; of those that begin at one place the least rank goes first."""
+        """The rank and the steps of each term. Of terms that begin at the same place, the lowest rank is taken."""
         self._steps: list[dict[str, int]] = [{}]
         self._begins: list[Begins | None] = [None]
         for rank, steps in terms:
@@ -78,11 +78,11 @@ class _Tree:
                     self._steps.append({})
                     self._begins.append(None)
             self._begins[node] = self._begins[node] or (rank, len(steps))
-        self._shorter = [0] * len(self._steps)  # where the same tokens lead to without the last, or the last few
+        self._shorter = [0] * len(self._steps)  # the node of the same tokens without the last ones, as few as possible
         self._tie()
 
     def begins(self, steps: Sequence[str]) -> Iterator[Begins | None]:
-        """Which term begins, from the last place to the first."""
+        """Which term begins at each place, from the last place to the first."""
         node = 0
         for step in reversed(steps):
             node = self._next(node, step)
@@ -93,7 +93,7 @@ class _Tree:
             if step in self._steps[node]:
                 return self._steps[node][step]
             node = self._shorter[node]
-        return self._steps[0].get(step.rstrip(), 0)  # what is after a term is no part of it
+        return self._steps[0].get(step.rstrip(), 0)  # a space after the term is no part of it
 
     def _tie(self) -> None:
         level = list(self._steps[0].values())
@@ -118,9 +118,9 @@ class Glossary:
             self._terms.append(_Term(term.strip(), translation))
 
     def spans(self, text: str) -> Iterator[Span]:
-        """Matches from left to right; where several terms begin, the longest that matches.
+        """Matches from left to right; if several terms begin at one place, the longest.
 
-        Of pages that overlap only the first is told: a page that repeats itself begins anew at each of its words.
+        Of very long matches that overlap only the first is given: text that repeats itself would match at every word.
         """
         if not self._terms:
             return
@@ -134,13 +134,13 @@ class Glossary:
             yield Span(start, end, self._terms[rank].written_as(text[start:end]), SpanKind.GLOSSARY)
 
     def _that_may_be_in(self, reading: _Reading) -> list[int]:
-        """Of a thousand terms a text has few."""
+        """The terms whose first token is in the text: few, even of a thousand."""
         words = {token.group().casefold() for token in reading.tokens}
         return sorted(rank for word in words & self._by_first_token.keys() for rank in self._by_first_token[word])
 
 
 def _found(ranks: Sequence[int], terms: Sequence[_Term], reading: _Reading) -> Iterator[tuple[int, Begins]]:
-    """Places where terms begin, with the rank and the number of tokens of the one that goes first."""
+    """Places where terms begin, with the rank and the number of tokens of the term that is taken there."""
     in_any_case = [(rank, _Reading(terms[rank].term).in_any_case) for rank in ranks if terms[rank].in_any_case]
     written = [(rank, _Reading(terms[rank].term).written) for rank in ranks if not terms[rank].in_any_case]
     begins: list[list[Begins | None]] = [[], []]
@@ -160,14 +160,14 @@ def _without_case(step: str) -> str:
 
 @lru_cache(maxsize=4096)
 def _letter_without_case(letter: str) -> str:
-    """One for all letters that a regular expression takes for the same one when it ignores case: s, S and ſ."""
+    """The same for all letters that a regular expression treats as equal when it ignores case: s, S and ſ."""
     if letter in "ıİ":
-        return letter  # but for the Turkish ones
+        return letter  # the Turkish letters differ
     small = letter.lower()[0]
     large = small.upper()
     if large[0] == small:
         return letter
-    return large if len(large) == 1 else f"({large})"  # ß, which is not SS; no word holds a bracket
+    return large if len(large) == 1 else f"({large})"  # ß is not SS; no word has a bracket
 
 
 NO_GLOSSARY = Glossary({})

@@ -1,7 +1,7 @@
 """Find ICU messages: `{count, plural, one {one item} other {# items}}`, each as one span that is not translated.
 
-Its keywords and its numbers of braces must survive, and which of its texts a reader sees is not known before. A caller
-who wants them translated sends them one by one.
+A message is a small program: its keywords and braces must stay as they are. To have its texts translated, send them one
+by one.
 """
 
 import re
@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from dragoman.service.translation.spans import Span, SpanKind, outermost
 
 _OPENING = re.compile(r"\{\s*+[\w.-]{1,60}+\s*+,\s*+(?:plural|select|selectordinal)\s*+,")
-_BRACE = re.compile(r"'[{}]'|[{}]")  # one between apostrophes is text
+_BRACE = re.compile(r"'[{}]'|[{}]")  # a brace between apostrophes is text
 
 
 def message_spans(text: str) -> Iterator[Span]:
-    """Those whose braces are balanced; one pass finds the partners of all braces."""
+    """The messages whose braces are balanced; one pass pairs all braces."""
     openings = {match.start() for match in _OPENING.finditer(text)} if "{" in text else set()
     if not openings:
         return

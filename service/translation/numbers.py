@@ -1,8 +1,8 @@
-"""Amounts and dates, which a model may get wrong by a digit: found, and written as the target language writes them.
+"""Find amounts and dates, which a model may get wrong by a digit, and write them as the target language does.
 
-Where one language has a point another has a comma: 1.250,00 is 1,250.00. What may be no number stays as it is: 3.11 in
-English may be a version, while 3,11 in Portuguese is a number only. Dates stay as they are, for the order of day and
-month is not ours to guess. Numbers without marks are left to the model; `changed_numbers` tells what became of them.
+One language has a point where another has a comma: 1.250,00 is 1,250.00. What may be something else stays as it is:
+3.11 in English may be a version, but 3,11 in Portuguese is a number. Dates stay as they are, because the order of day
+and month cannot be guessed. Numbers without marks are left to the model; `changed_numbers` checks them afterwards.
 """
 
 import html
@@ -10,7 +10,8 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 
-from dragoman.service.translation.patterns import Span, SpanKind
+from dragoman.service.language_codes import base_language
+from dragoman.service.translation.spans import Span, SpanKind
 
 _COMMA = frozenset(("pt", "es", "fr", "it", "de", "nl", "ro", "pl", "cs", "ru", "uk", "tr", "sv", "da", "nb", "fi"))
 _POINT = frozenset(("en", "zh", "ja", "ko", "th", "he"))
@@ -29,7 +30,7 @@ _DIGITS = re.compile(r"\d{3,}")  # fewer are often written in words
 
 
 def number_spans(text: str, source: str, target: str) -> Iterator[Span]:
-    """Dates, and numbers with marks in them, each with what it is in the target language."""
+    """Dates, and numbers with marks in them, each as the target language writes it."""
     if not _HINT.search(text):
         return
     of_source, of_target = _marks(source), _marks(target)
@@ -37,25 +38,25 @@ def number_spans(text: str, source: str, target: str) -> Iterator[Span]:
         for match in of_source.finditer(text):
             written = match.group() if of_source is of_target else match.group().translate(_OTHER_MARKS)
             yield Span(match.start(), match.end(), written, SpanKind.NUMBER)
-    for match in _LITERAL.finditer(text):  # last: of equal extent the first given wins
+    for match in _LITERAL.finditer(text):  # last: of spans with the same range the first is taken
         yield Span(match.start(), match.end(), match.group(), SpanKind.NUMBER)
 
 
 def changed_numbers(source: str, translation: str) -> bool:
-    """Whether numbers of three digits or more were lost, or came from nowhere: round ones may have been words."""
-    if _DIGITS.search(source) is None and _DIGITS.search(translation) is None:  # as of most sentences
+    """Whether a number of three digits or more was lost, or is new. A new round number may have been a word."""
+    if _DIGITS.search(source) is None and _DIGITS.search(translation) is None:  # most sentences
         return False
-    source, translation = html.unescape(source), html.unescape(translation)  # an entity's number is none
+    source, translation = html.unescape(source), html.unescape(translation)  # the number in an entity does not count
     wanted, found = Counter(_DIGITS.findall(source)), Counter(_DIGITS.findall(translation))
     new = (found - wanted).keys()
     return not wanted <= found or any(number in wanted or _is_odd(number, source) for number in new)
 
 
 def _is_odd(number: str, source: str) -> bool:
-    """A number that no word of the source can have been: the source writes numbers in digits, and this is not round."""
+    """Whether no word of the source can stand for this number: it is not round, and the source has digits."""
     return not number.endswith("00") and any(map(str.isdigit, source))
 
 
 def _marks(language: str) -> re.Pattern[str] | None:
-    code = language.partition("-")[0].lower()
+    code = base_language(language)
     return _WITH_COMMA if code in _COMMA else _WITH_POINT if code in _POINT else None

@@ -1,8 +1,7 @@
 """Find what a translation must leave as it is: addresses, emoji, template variables, paths, identifiers.
 
-Only finds spans; taking them out and putting them back is left to `placeholders.py`, the terms of a request's glossary
-to `glossary.py`. Markup is found by `tags.py`, messages with a choice by `messages.py`, and given from here
-with the rest.
+This file only finds spans. `placeholders.py` takes them out and puts them back. Markup (`markup.py`) and messages with
+a choice (`messages.py`) are found here too, by calling those files; the terms of a glossary are found by `glossary.py`.
 
 Every pattern is linear in the text: repetitions are bounded or possessive, and a lookbehind keeps a search from
 starting again in the middle of what it has just refused.
@@ -12,20 +11,18 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from dragoman.service.translation.markup import code_span, markup_spans
 from dragoman.service.translation.messages import message_spans
-from dragoman.service.translation.spans import Span, SpanKind, without_overlaps
-from dragoman.service.translation.tags import code_span, markup_spans
-
-__all__ = ["PATTERNS", "Pattern", "Span", "SpanKind", "pattern_spans", "without_overlaps"]
+from dragoman.service.translation.spans import Span, SpanKind
 
 
 @dataclass(frozen=True)
 class Pattern:
     kind: SpanKind
     regex: re.Pattern[str]
-    hint: re.Pattern[str] | None  # where this is not in the text there is no match, and no need for a slower search
+    hint: re.Pattern[str] | None  # without a match of this the slower search finds nothing
     accept: Callable[[str], bool] | None = None
-    trim: bool = False  # closing punctuation belongs to the sentence
+    trim: bool = False  # punctuation at the end belongs to the sentence
 
 
 _TAIL = r"[^\s<>\"“”«»`]"
@@ -58,14 +55,16 @@ def _trimmed(text: str) -> str:
 
 
 def _is_thousands(text: str) -> bool:
-    """1.234.567 and 1 234 567 are written otherwise in another language: the model's business."""
+    """1.234.567 and 1 234 567: another language may write them differently, so the model translates them."""
     return re.fullmatch(r"\d{1,3}(?:([. ])\d{3})(?:\1\d{3})*", text) is not None
 
 
 def _is_identifier(token: str) -> bool:
     digits = sum(character.isdigit() for character in token)
     if not any(character.isalpha() for character in token):
-        return digits >= 5 and re.match(r"\d{1,4}[.,]", token) is None  # 1.234.567,89 is written otherwise elsewhere
+        return (
+            digits >= 5 and re.match(r"\d{1,4}[.,]", token) is None
+        )  # 1.234.567,89: other languages write it differently
     if re.search(r"(?:^|[-_])[a-z]{3,}(?:$|[-_])", token):
         return False  # 3-D-printed: a word is part of it
     if any("A" <= character <= "Z" for character in token):
@@ -165,7 +164,7 @@ PATTERNS: tuple[Pattern, ...] = (
     ),
 )
 
-# Most sentences are nothing but these, in which no pattern finds anything: one look instead of twenty.
+# Most sentences have no other characters, and no pattern matches in them: one search instead of twenty.
 _PROSE = re.compile(r"(?:[^\W\d_\u2139]|[ \n\t,;!?'’\"“”«»()–—…-]|\.(?!\w))*+")
 
 

@@ -1,28 +1,25 @@
-"""Take out what a model would break, and put it back: spans become numbered placeholders and return as they were.
+"""Take spans out of a text and put them back: a span goes to the model as a numbered placeholder.
 
-Numbers go into the token sequence as ids and are never parsed from text. This file takes out, puts back and counts;
-what to do when a placeholder is lost is left to `decoding.py`, what is taken out to `patterns.py` and `glossary.py`.
+Numbers go into the token sequence as ids and are never parsed from text. `patterns.py` and `glossary.py` say what is
+taken out. `plan.py` says what to try when a placeholder is lost.
 """
 
 import bisect
 import itertools
+import operator
 import re
 from collections.abc import Iterator, Sequence
 
 from dragoman.service.translation.glossary import NO_GLOSSARY, Glossary
 from dragoman.service.translation.normalization import clean, composed
 from dragoman.service.translation.numbers import number_spans
-from dragoman.service.translation.patterns import Span, SpanKind, pattern_spans, without_overlaps
+from dragoman.service.translation.patterns import pattern_spans
+from dragoman.service.translation.spans import Chunk, Span, SpanKind, without_overlaps
 
-# A source as the tokenizer and the retries see it: text, and spans that were taken out of it.
-Chunk = str | Span
 # A translation as it comes from the tokenizer: text, and the numbers of placeholders.
 Part = str | int
 
-# No part of the word beside them: a model reads it as it reads any other, with a space before it.
-_BESIDE_WORDS = frozenset({
-    SpanKind.MARKUP, SpanKind.MARK, SpanKind.BREAK, SpanKind.CONTROL, SpanKind.ENTITY, SpanKind.EMOJI,
-})  # fmt: skip
+_START = operator.attrgetter("start")
 # Underscores around a word are marks of their own (_muito bom_); within it they make it a name (nome_do_campo).
 _LETTERS = r"(?:[^\W_]|[\u0300-\u036f])++"
 _TOKEN = re.compile(rf"_*+{_LETTERS}(?:_++{_LETTERS})++_*+|{_LETTERS}|_++|[^\w\s\u0300-\u036f]")
@@ -32,7 +29,7 @@ def find_spans(
     text: str,
     glossary: Glossary = NO_GLOSSARY,
     known_characters: frozenset[str] | None = None,
-    languages: tuple[str, str] | None = None,  # source and target: numbers are written otherwise there
+    languages: tuple[str, str] | None = None,  # source and target: they may write numbers differently
 ) -> tuple[Span, ...]:
     """Everything to take out of `text`, in order, without overlaps; of equal extent the glossary's term wins."""
     numbers = number_spans(text, *languages) if languages else ()
@@ -44,7 +41,7 @@ def find_spans(
 
 
 def _unknown_spans(text: str, taken: Sequence[Span], known: frozenset[str]) -> Iterator[Span]:
-    """Words with characters that the tokenizer lacks: no model was taught them, so they are copied, not translated."""
+    """Words with characters that the tokenizer lacks: no model has learned them, so they are copied."""
     position, pending = 0, None
     for span in (*taken, None):
         end = len(text) if span is None else span.start
@@ -79,11 +76,15 @@ def chunks_of(text: str, start: int, end: int, spans: Sequence[Span]) -> tuple[C
     if not spans:
         return (text[start:end],) if start < end else ()
     chunks: list[Chunk] = []
-    first, last = (bisect.bisect_left(spans, position, key=lambda span: span.start) for position in (start, end))
+    first, last = bisect.bisect_left(spans, start, key=_START), bisect.bisect_left(spans, end, key=_START)
     for span in spans[first:last]:
-        chunks += [text[start : span.start], span]
+        if start < span.start:
+            chunks.append(text[start : span.start])
+        chunks.append(span)
         start = span.end
-    return tuple(chunk for chunk in (*chunks, text[start:end]) if chunk)
+    if start < end:
+        chunks.append(text[start:end])
+    return tuple(chunks)
 
 
 def laid_out(chunks: Sequence[Chunk]) -> tuple[str, list[Span]]:
@@ -102,16 +103,19 @@ def spans_of(chunks: Sequence[Chunk]) -> tuple[Span, ...]:
 
 
 def spaced(chunks: Sequence[Chunk]) -> Sequence[Chunk]:
-    """With a space between a tag and the word behind it, where there was none; `put_back` takes it away again."""
+    """Adds a space between a tag and the word after it if there is none; `put_back` takes it away again."""
     if len(chunks) == 1:
         return chunks
-    pairs = zip(("", *chunks), chunks, strict=False)
-    return [f" {chunk}" if _meets_word(before, chunk) else chunk for before, chunk in pairs]
-
-
-def _meets_word(before: Chunk, chunk: Chunk) -> bool:
-    beside = isinstance(before, Span) and before.kind in _BESIDE_WORDS
-    return beside and isinstance(chunk, str) and chunk[0].isalnum()
+    result: list[Chunk] = []
+    apart = False  # the chunk before is a span that is no part of the word after it
+    for chunk in chunks:
+        if isinstance(chunk, str):
+            result.append(f" {chunk}" if apart and chunk[0].isalnum() else chunk)
+            apart = False
+        else:
+            result.append(chunk)
+            apart = chunk.kind.stands_apart
+    return result
 
 
 def numbered(chunks: Sequence[Chunk]) -> list[Part]:
@@ -128,7 +132,7 @@ def all_kept(parts: Sequence[Part], num_placeholders: int) -> bool:
 
 
 def put_back(parts: Sequence[Part], chunks: Sequence[Chunk]) -> tuple[Chunk, ...]:
-    """The translation with each span in its place, and spaces where they belong; numbers that no span has vanish."""
+    """The translation with each span in its place and spaces where they belong; numbers without a span are dropped."""
     spans = spans_of(chunks)
     parts = [part for part in parts if (part < len(spans) if isinstance(part, int) else part)]
     neighbours = _Neighbours(chunks)
@@ -149,18 +153,22 @@ def plain_text(chunks: Sequence[Chunk]) -> str:
 
 
 class _Neighbours:
-    """What stood beside each span in the source: decides on a space where the model gave none.
+    """What stood beside each span in the source: decides whether a space is missing in the translation.
 
-    A placeholder that met a word in the source without a space (`<b>word</b>`) may do so again; otherwise a word and a
-    placeholder that meet in the translation were meant to be apart.
+    A placeholder that touched a word in the source (`<b>word</b>`) may touch one again. All others get a space between
+    them and a word.
     """
 
     def __init__(self, chunks: Sequence[Chunk]) -> None:
         self.glued_before: set[int] = set()
         self.glued_after: set[int] = set()
         self.glued_pairs: set[tuple[int, int]] = set()
-        parts = [clean(part) if isinstance(part, str) else part for part in numbered(chunks)]
-        for left, right in itertools.pairwise(part for part in parts if part != ""):
+        parts: list[Part] = []
+        for part in numbered(chunks):
+            part = clean(part) if isinstance(part, str) else part
+            if part != "":
+                parts.append(part)
+        for left, right in itertools.pairwise(parts):
             if isinstance(left, int) and isinstance(right, int):
                 self.glued_pairs.add((left, right))
             elif isinstance(left, str) and isinstance(right, int) and left[-1].isalnum():
@@ -168,9 +176,7 @@ class _Neighbours:
             elif isinstance(left, int) and isinstance(right, str) and right[0].isalnum():
                 self.glued_after.add(left)
         spans = spans_of(chunks)
-        self.spaced_after = {
-            number for number in self.glued_after if spans[number].kind in _BESIDE_WORDS
-        }  # by `spaced`
+        self.spaced_after = {number for number in self.glued_after if spans[number].kind.stands_apart}  # by `spaced`
 
     def need_space(self, left: Part, right: Part) -> bool:
         if isinstance(left, int):

@@ -1,36 +1,32 @@
-"""Split text into segments so that it joins back exactly, whatever stands between them.
+"""Split text into segments so that it joins back exactly.
 
-A segment is a range of the source; what no segment covers is a separator and comes back as it was: line breaks, tabs,
-indentation, bullets, numbering, blank lines, spaces, and things at a segment's edge that no sentence needs (an emoji, a
-pair of tags around it). A sentence that does not fit the model is cut at clauses, then at words, then anywhere, and
-says so. What must not be cut (`spans`) is found by `patterns.py` and `glossary.py`.
+A segment is a range of the source. What lies between two segments is a separator and comes back as it was: line breaks,
+tabs, indentation, bullets, numbering, blank lines, spaces, and spans at the edge of a segment that its sentence does
+not need (an emoji, a pair of tags around the whole sentence). A sentence that is too long for the model is cut at
+clauses, then at words, then anywhere, and its segments say so. No cut goes through a span.
 """
 
 import bisect
 import itertools
 import re
 import unicodedata
-from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import sentencex
 
+from dragoman.service.translation.markup import pair_tags, read_tag
 from dragoman.service.translation.normalization import CLEANED
-from dragoman.service.translation.patterns import Span, SpanKind
+from dragoman.service.translation.spans import Span, SpanKind
 
 # Line breaks of every kind, tabs, runs of spaces and bars that lay out columns: no sentence runs across them.
 _HARD_BREAK = re.compile("(?:[\n\r\v\f\x1c-\x1f\x85\u2028\u2029\t]|[ \u00a0]{3,}|(?<=\\s)\\|(?=\\s))+")
-# The library reads bytes, and stumbles over the middle of other spaces; for a sentence they are all the same.
+# The library reads bytes and may cut other spaces in the middle; for a sentence they all mean the same.
 _PLAIN_SPACES = {code: " " for code in range(0x80, 0x3001) if chr(code).isspace() and not _HARD_BREAK.match(chr(code))}
 _BULLET = re.compile(r"(?:[-*+•‣◦▪▫●○–—>#|]{1,6}|\[[ xX]\]|\(?(?:\d{1,3}|[a-zA-Z]|[ivxIVX]{1,5})\)|\d{1,3}[.:])(?=\s)")
 _CLAUSE_END = re.compile(r"[,;:)\]…—–](?=\s)|[，、；：。！？]")
 _WORD_END = re.compile(r"\S(?=\s)")
-_EDGE_KINDS = frozenset({SpanKind.EMOJI, SpanKind.CONTROL, SpanKind.BREAK})
-_PAIRED_KINDS = frozenset({SpanKind.MARKUP, SpanKind.MARK})
-_TRANSLATED = frozenset({SpanKind.GLOSSARY, SpanKind.NUMBER, SpanKind.UNKNOWN})  # not by a model
 _BLANK_ENTITY = re.compile(r"&(?:nbsp|ensp|emsp|thinsp|bull|middot|shy|#160|#xa0);", re.IGNORECASE)
-_TAG_NAME = re.compile(r"(?:<|&lt;)/?([\w:.-]+)|(_+)", re.IGNORECASE)  # underscores are in pairs, too
 
 Range = tuple[int, int]
 Fits = Callable[[int, int], bool]
@@ -42,24 +38,17 @@ class SourceSegment(NamedTuple):
     cut: bool  # a part of a sentence that was too long for the model
 
 
-class SplitText(NamedTuple):
-    text: str
-    segments: tuple[SourceSegment, ...]
+def separators(text: str, segments: Sequence[SourceSegment]) -> list[str]:
+    """What stands before each segment, and after the last."""
+    starts = [0, *[segment.end for segment in segments]]
+    ends = [*[segment.start for segment in segments], len(text)]
+    return [text[start:end] for start, end in zip(starts, ends, strict=True)]
 
-    def source(self, index: int) -> str:
-        return self.text[self.segments[index].start : self.segments[index].end]
 
-    def separator(self, index: int) -> str:
-        """What stands before segment `index`; the last separator stands behind all segments."""
-        start = self.segments[index - 1].end if index else 0
-        end = self.segments[index].start if index < len(self.segments) else len(self.text)
-        return self.text[start:end]
-
-    def join(self, translations: Sequence[str]) -> str:
-        """The text with each segment replaced; with the segments' own sources, exactly the text."""
-        assert len(translations) == len(self.segments)
-        parts = [part for index, text in enumerate(translations) for part in (self.separator(index), text)]
-        return "".join(parts) + self.separator(len(self.segments))
+def join(between: Sequence[str], texts: Sequence[str]) -> str:
+    """The texts of all segments with the separators around them; the segments' own sources give the source again."""
+    parts = [part for pair in zip(between, texts, strict=False) for part in pair]
+    return "".join([*parts, between[-1]])
 
 
 def split(
@@ -68,9 +57,9 @@ def split(
     spans: Sequence[Span] = (),
     fits: Fits = lambda start, end: True,
     split_sentences: bool = True,
-) -> SplitText:
+) -> tuple[SourceSegment, ...]:
     """`spans` are ordered and do not overlap; `fits(start, end)` says whether the model takes that range at once."""
-    return SplitText(text, tuple(_Splitter(text, language, spans, fits).segments(split_sentences)))
+    return tuple(_Splitter(text, language, spans, fits).segments(split_sentences))
 
 
 class _Splitter:
@@ -118,7 +107,7 @@ class _Splitter:
         return itertools.pairwise(bounds)
 
     def _trim(self, start: int, end: int) -> Range:
-        """Leave blanks, and spans that no sentence needs, to the separators."""
+        """The range without blanks at its edges, and without spans there that its sentence does not need."""
         edges = _Edges(self._spans_in(start, end)) if self.spans else None
         while True:
             while start < end and self._is_blank(start):
@@ -131,16 +120,16 @@ class _Splitter:
             start, end = trimmed
 
     def _has_words(self, start: int, end: int) -> bool:
-        """Without a letter there is nothing to translate, except where a span is itself a translation."""
+        """Whether there is something to translate: a letter, or a span that is a translation itself."""
         position = start
         for span in self._spans_in(start, end) if self.spans else ():
-            if span.kind in _TRANSLATED or _has_letter(self.text[position : span.start]):
+            if span.kind.is_translated or _has_letter(self.text[position : span.start]):
                 return True
             position = span.end
         return _has_letter(self.text[position:end])
 
     def _cut(self, start: int, end: int) -> Iterator[SourceSegment]:
-        """Halve until every part fits; the halves need not be of the same size, but none is small."""
+        """Halve until every part fits. Halves may differ in size, but none is small."""
         middle = self._cut_position(start, end)
         if middle is None:
             yield SourceSegment(start, end, cut=True)  # a single character, or one span: nothing is left to cut
@@ -166,17 +155,17 @@ class _Splitter:
         )
 
     def _nearest(self, start: int, middle: int, end: int, refuse: Callable[[int], bool]) -> int | None:
-        """The nearest place to cut that is neither an end, nor inside a span, nor refused."""
+        """The nearest place to cut that is not an end, not inside a span and not refused."""
         places = itertools.chain(range(max(middle, start + 1), end), range(min(middle, end) - 1, start, -1))
         return next((place for place in places if not self._inside_span(place) and not refuse(place)), None)
 
     def _joins(self, position: int) -> bool:
-        """Whether the characters around `position` are one to the reader: an accent, a joiner, a variation."""
+        """Whether a reader sees the characters around `position` as one: an accent, a joiner, a variation."""
         before, after = self.text[position - 1], self.text[position]
         return "\u200d" in (before, after) or unicodedata.category(after).startswith("M")
 
     def _is_blank(self, position: int) -> bool:
-        """What goes to no model as it is, spaces and layout hints, is layout at the edge of a segment."""
+        """Spaces and layout hints: no model reads them as they are, so at the edge of a segment they are layout."""
         return self.text[position] in CLEANED and not self._covered(position)
 
     def _spans_in(self, start: int, end: int) -> Sequence[Span]:
@@ -193,12 +182,12 @@ class _Splitter:
 
 
 def _mask(text: str, spans: Sequence[Span]) -> str:
-    """The text with digits for spans, so that the points of an address end no sentence; blocks become line breaks."""
+    """The text with digits for spans, so that the points in an address end no sentence; blocks become line breaks."""
     if not spans:
         return text
     parts, position = [], 0
     for span in spans:
-        filler = "\n" if span.kind is SpanKind.BREAK else "0"
+        filler = "\n" if span.kind.ends_sentences else "0"
         parts += [text[position : span.start], filler * (span.end - span.start)]
         position = span.end
     return "".join(parts) + text[position:]
@@ -208,52 +197,43 @@ def _has_letter(text: str) -> bool:
     return any(map(str.isalpha, text))
 
 
-def _tag_name(span: Span) -> str | None:
-    match = _TAG_NAME.match(span.text) if span.kind in _PAIRED_KINDS else None
-    return (match[1] or match[2]).lower() if match else None
-
-
 class _Edges:
-    """The spans of a range that is trimmed from both ends; what each step asks about all of them is counted once."""
+    """The spans of a range that is trimmed from both ends. Tags are paired once, not at each step."""
 
     def __init__(self, spans: Sequence[Span]) -> None:
-        self._left = deque((span, _tag_name(span)) for span in spans)
-        self._of_name = Counter(name for _, name in self._left)
+        self._spans, self._first, self._last = spans, 0, len(spans) - 1
+        tags = [place for place, span in enumerate(spans) if span.kind.is_tag]
+        self._partners: dict[int, int] = {}
+        for opening, closing in pair_tags([read_tag(spans[place].text) for place in tags]).items() if tags else ():
+            self._partners[tags[opening]], self._partners[tags[closing]] = tags[closing], tags[opening]
 
     def without(self, start: int, end: int) -> Range:
         """The range without the span at its beginning, at its end, or the pair of tags around it."""
-        if not self._left:
+        if self._first > self._last:
             return start, end
-        (first, name), (last, last_name) = self._left[0], self._left[-1]
+        first, last = self._spans[self._first], self._spans[self._last]
         begins, ends = first.start == start, last.end == end
-        partners = first is not last and name is not None and name == last_name and self._of_name[name] == 2
-        if begins and ends and partners:
-            self._drop(first=True)
-            self._drop(first=False)
+        if begins and ends and self._partners.get(self._first) == self._last:
+            self._first, self._last = self._first + 1, self._last - 1
             return first.end, last.start
-        if begins and self._is_loose(first, name):
-            self._drop(first=True)
+        if begins and self._is_loose(self._first):
+            self._first += 1
             return first.end, end
-        if ends and self._is_loose(last, last_name):
-            self._drop(first=False)
+        if ends and self._is_loose(self._last):
+            self._last -= 1
             return start, last.start
         return start, end
 
-    def _drop(self, *, first: bool) -> None:
-        _, name = self._left.popleft() if first else self._left.pop()
-        self._of_name[name] -= 1
-
-    def _is_loose(self, span: Span, name: str | None) -> bool:
-        """At the edge of a segment and bound to nothing in it; a tag is bound to its partner."""
+    def _is_loose(self, place: int) -> bool:
+        """Whether a span at the edge of a segment belongs to nothing inside it; a tag belongs to its partner."""
+        span = self._spans[place]
         if span.kind is SpanKind.ENTITY:
             return _BLANK_ENTITY.fullmatch(span.text) is not None
-        if span.kind not in _PAIRED_KINDS:
-            return span.kind in _EDGE_KINDS
-        return name is None or self._of_name[name] == 1
+        return place not in self._partners if span.kind.is_tag else span.kind.is_loose
 
 
 def _segment(language: str, text: str) -> list[str]:
-    """Sentences that join to the text; none where the library fails, which must not cost a request."""
+    """Sentences that join to the text; none if the library fails, which must not fail the request."""
     try:
         return sentencex.segment(language, text) if text else []
     except BaseException as error:

@@ -1,4 +1,4 @@
-"""Tokens of one segment, from the decode thread to whoever reads the stream."""
+"""The tokens of one segment, from the decode thread to the reader of the stream."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -34,6 +34,6 @@ class TokenSink:
             yield piece
 
     def rest(self, text: str) -> str:
-        """What of the whole text has not been sent yet."""
+        """The part of the whole text that has not been sent yet."""
         assert text.startswith(self._sent), "a stream never takes back what it sent"
         return text[len(self._sent) :]

@@ -1,8 +1,8 @@
-"""Tags in a sentence: whether a translation kept them in order, and where they go if it was made without them.
+"""Tags in a sentence: whether a translation kept them in order, and where they go when it was made without them.
 
-A model loses tags more often than it loses sense, and translates the sentence well without them. The attention of that
-translation tells which of its words come from which of the source's, so that a tag goes where its words went. Pure:
-decoding, and asking for the attention, is left to `decoding.py`.
+A model loses tags more often than it loses sense, and it translates the sentence well without them. The attention of
+that translation tells which of its words come from which words of the source, so a tag goes where its words went. This
+file is pure: `decode.py` decodes and asks for the attention.
 """
 
 from __future__ import annotations
@@ -15,28 +15,25 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from dragoman.service.translation.placeholders import Chunk, chunks_of, laid_out
-from dragoman.service.translation.spans import Span, SpanKind
-from dragoman.service.translation.tags import VOID
+from dragoman.service.translation.markup import pair_tags, read_tag
+from dragoman.service.translation.placeholders import chunks_of, laid_out
+from dragoman.service.translation.spans import Chunk, Span
 
 Floats = npt.NDArray[np.float32]
 
 _WORD = re.compile(r"\w+(?:['’-]\w+)*|[^\w\s]")
-_NAME = re.compile(r"(?:<|&(?:lt|#60|#x3c);)(/?)([A-Za-z][\w:.-]*)", re.IGNORECASE)
-_EMPTY = re.compile(r"/(?:>|&(?:gt|#62|#x3e);)$", re.IGNORECASE)
-_TAGS = frozenset({SpanKind.MARKUP, SpanKind.MARK})
-_EVEN = 0.5  # of a word's attention: with more of it the word belongs to an element
+_EVEN = 0.5  # a word belongs to an element when more than this share of its attention is on the element's words
 
 
 @dataclass
 class _Tag:
-    """A tag that stands by itself, or an element with what is in it; places are counted in words of the source."""
+    """A tag that stands alone, or an element with what is inside it. Places are counted in words of the source."""
 
     opening: Span
     start: int
     end: int
     closing: Span | None = None
-    speaks: bool = False  # there is more in it than marks
+    speaks: bool = False  # it holds more than punctuation
     inner: list[_Tag] = field(default_factory=list)
 
     @property
@@ -45,7 +42,7 @@ class _Tag:
 
 
 class Reach(NamedTuple):
-    """How many characters, blanks not counted, each token of a sentence reaches to: one number for every token."""
+    """For each token of a sentence, how many characters the sentence has up to its end, blanks not counted."""
 
     source: Sequence[int]
     target: Sequence[int]
@@ -57,16 +54,16 @@ class _Word(NamedTuple):
     start: int  # in the text
     end: int
     first: int  # among its characters that are no blanks
-    last: int  # the one behind
-    speaks: bool  # it is no mark
+    last: int  # the one after
+    speaks: bool  # it is more than punctuation
 
 
 def is_tag(chunk: Chunk) -> bool:
-    return isinstance(chunk, Span) and chunk.kind in _TAGS
+    return isinstance(chunk, Span) and chunk.kind.is_tag
 
 
 def without_tags(chunks: Sequence[Chunk]) -> tuple[Chunk, ...]:
-    """The sentence as if it had none; texts that meet become one."""
+    """The sentence as if it had no tags; texts that now meet become one."""
     bare: list[Chunk] = []
     for chunk in chunks:
         if is_tag(chunk):
@@ -79,7 +76,7 @@ def without_tags(chunks: Sequence[Chunk]) -> tuple[Chunk, ...]:
 
 
 def tags_in_order(source: Sequence[Chunk], translation: Sequence[Chunk]) -> bool:
-    """Whether elements of the translation are nested, and none was emptied; all tags are known to be there."""
+    """Whether the elements of the translation are nested and none was emptied. All tags must be there."""
     if not any(map(is_tag, source)):
         return True
     elements = _elements(source)
@@ -101,7 +98,7 @@ def tags_in_order(source: Sequence[Chunk], translation: Sequence[Chunk]) -> bool
 def place_tags(
     source: Sequence[Chunk], translation: Sequence[Chunk], reach: Reach, attention: Floats
 ) -> tuple[Chunk, ...] | None:
-    """The translation, made without tags, with those of the source; None where there is no word to put one around.
+    """A translation that was made without tags, with the tags of the source; None if a tag would have no word.
 
     `attention` is [target tokens, source tokens].
     """
@@ -120,45 +117,29 @@ def place_tags(
 
 
 def _tree(chunks: Sequence[Chunk]) -> list[_Tag]:
-    """Elements in elements; a tag without a partner stands by itself."""
+    """Elements inside elements; a tag without a partner stands alone."""
+    tags = [chunk for chunk in chunks if isinstance(chunk, Span) and chunk.kind.is_tag]
+    pairs = pair_tags([read_tag(tag.text) for tag in tags])
+    closing = set(pairs.values())
     top: list[_Tag] = []
     open_: list[_Tag] = []
     words: list[_Word] = []  # up to here
+    place = 0  # among the tags
     for chunk in chunks:
-        if isinstance(chunk, str) or not is_tag(chunk):
+        if not isinstance(chunk, Span) or not chunk.kind.is_tag:
             words += _words([chunk])
             continue
-        closes, name = _kind(chunk)
-        depths = [i for i, tag in enumerate(open_) if _kind(tag.opening)[1] == name] if closes is not False else []
-        if depths:
-            _leave_alone(open_, depths[-1] + 1, top)
+        if place in closing:
             element = open_.pop()
             element.closing, element.end = chunk, len(words)
             element.speaks = any(word.speaks for word in words[element.start :])
-            continue
-        tag = _Tag(chunk, len(words), len(words))
-        (open_[-1].inner if open_ else top).append(tag)
-        if name and not closes and name not in VOID and not _EMPTY.search(chunk.text):
-            open_.append(tag)
-    _leave_alone(open_, 0, top)
+        else:
+            tag = _Tag(chunk, len(words), len(words))
+            (open_[-1].inner if open_ else top).append(tag)
+            if place in pairs:
+                open_.append(tag)
+        place += 1
     return top
-
-
-def _leave_alone(open_: list[_Tag], depth: int, top: list[_Tag]) -> None:
-    """Tags from a depth on that nothing closes hold nothing: what seemed to be in them stands behind them."""
-    while len(open_) > depth:
-        tag = open_.pop()
-        siblings = open_[-1].inner if open_ else top
-        siblings += tag.inner
-        tag.inner = []
-
-
-def _kind(span: Span) -> tuple[bool | None, str | None]:
-    """Whether it closes, and its name; comments have none, and of Markdown's marks every second one closes."""
-    match = _NAME.match(span.text)
-    if match is None:
-        return (None, span.text) if span.kind is SpanKind.MARK else (False, None)
-    return bool(match.group(1)), match.group(2).lower()
 
 
 def _elements(chunks: Sequence[Chunk]) -> dict[Chunk, _Tag]:
@@ -175,7 +156,7 @@ def _says_something(chunks: Sequence[Chunk]) -> bool:
     return any(not is_tag(chunk) and (isinstance(chunk, Span) or any(map(str.isalnum, chunk))) for chunk in chunks)
 
 
-# Words, and which of the other side's they come from
+# Words, and from which words of the other side they come
 
 
 def _words(chunks: Sequence[Chunk]) -> list[_Word]:
@@ -194,7 +175,7 @@ def _words(chunks: Sequence[Chunk]) -> list[_Word]:
 
 
 def visible(text: str) -> int:
-    """How many characters are no blanks."""
+    """How many characters are not blank."""
     return sum(not character.isspace() for character in text)
 
 
@@ -208,7 +189,7 @@ def _words_of_tokens(words: Sequence[_Word], reached: Sequence[int]) -> Floats:
 
 
 def _by_words(attention: Floats, target: Floats, source: Floats) -> Floats:
-    """[words of the translation, words of the source], shares of the attention that goes to words."""
+    """[words of the translation, words of the source]: shares of the attention that goes to words."""
     weights = target.T @ attention @ source
     return np.asarray(weights / np.maximum(weights.sum(1, keepdims=True), 1e-9), np.float32)
 
@@ -217,7 +198,7 @@ def _by_words(attention: Floats, target: Floats, source: Floats) -> Floats:
 
 
 class _Placed(NamedTuple):
-    """A tag in the translation: around the words from `start` to `end`, or by itself before the word `start`."""
+    """A tag in the translation: around the words from `start` to `end`, or alone before the word `start`."""
 
     tag: _Tag
     start: int
@@ -231,7 +212,7 @@ class _Placing:
         self._speaks = speaks  # [words of the translation]
 
     def place(self, tags: Sequence[_Tag], start: int, end: int) -> list[_Placed] | None:
-        """Tags of one level, each within the range and beside the others; None where one would have no word."""
+        """Tags of one level, each within the range and beside the others; None if one would have no word."""
         free = np.ones(end - start, bool)
         placed: list[_Placed] = []
         for tag in [tag for tag in tags if tag.has_words]:
@@ -244,11 +225,11 @@ class _Placing:
         for tag in [tag for tag in tags if not tag.has_words]:
             at = self._boundary(tag.start, start, end, placed)
             placed.append(_point(tag, at))
-        # By itself first: what begins at a word begins behind what stands before it.
+        # A tag that stands alone before a word comes before an element that begins with that word.
         return sorted(placed, key=lambda each: (each.start, each.end))
 
     def _run(self, tag: _Tag, start: int, free: npt.NDArray[np.bool_]) -> tuple[int, int] | None:
-        """The free neighbours that have most of their attention on the element's words, at least the best one."""
+        """The run of free words that has most of its attention on the element's words; at least the best word."""
         own = self._weights[start : start + len(free), tag.start : tag.end].sum(1) - _EVEN
         best, found = -np.inf, None
         total, first, enough = -1.0, 0, False
@@ -256,7 +237,7 @@ class _Placing:
             if not free[place]:
                 total = -1.0
                 continue
-            if total < 0:  # whatever comes is better without what was
+            if total < 0:  # a run that begins here is better than one that goes on
                 total, first, enough = 0.0, place, not tag.speaks
             total += float(own[place])
             enough |= self._speaks[start + place]
@@ -265,7 +246,10 @@ class _Placing:
         return found
 
     def _boundary(self, at: int, start: int, end: int, beside: Sequence[_Placed]) -> int:
-        """Where most words before it come from before it, and most behind from behind; in none of its siblings."""
+        """The place where most words before it come from before the tag, and most words after it from after the tag.
+
+        It lies inside none of the elements beside it.
+        """
         before = self._weights[start:end, :at].sum(1)
         behind = self._weights[start:end, at:].sum(1)
         wrong = np.concatenate([[0.0], behind.cumsum()]) + np.concatenate([before[::-1].cumsum()[::-1], [0.0]])

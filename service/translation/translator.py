@@ -1,14 +1,13 @@
 """Text in, translated text out: the one use case that all routes and the command line share.
 
-Checks the request, finds the way from language to language, has the text planned and its segments decoded side by side,
-and puts the answer together. How a segment is decoded is left to `decoding.py`; HTTP, keys and quotas to `service.api`.
+Checks the request, finds the models from language to language, has the texts planned and their segments decoded side by
+side, and puts the answer together. `decode.py` decodes a segment; `service.api` handles HTTP, keys and quotas.
 """
 
 import asyncio
 import functools
 import time
 from collections.abc import AsyncGenerator, Callable, Collection, Sequence
-from typing import TypeVar
 
 from dragoman.service import errors
 from dragoman.service.catalog.catalog import Catalog, NoRouteError
@@ -32,13 +31,14 @@ from dragoman.service.translation.contract import (
     TranslationOptions,
     TranslationResult,
 )
-from dragoman.service.translation.decoding import AskAttention, RequestDecoder
+from dragoman.service.translation.decode import AskAttention, Decoder
 from dragoman.service.translation.glossary import NO_GLOSSARY, Glossary
 from dragoman.service.translation.language import Detector
 from dragoman.service.translation.plan import Planner, TextPlan
-from dragoman.service.translation.segments import SplitText
+from dragoman.service.translation.request import ActiveRequest
+from dragoman.service.translation.segments import separators
 from dragoman.service.translation.streaming import TokenSink
-from dragoman.service.translation.work import TextWork, Work
+from dragoman.service.translation.unit import units_of
 
 __all__ = [
     "AUTO",
@@ -59,10 +59,9 @@ __all__ = [
     "Translator",
 ]
 
-T = TypeVar("T")
-# Text that is worked on upon the event loop; more would make other requests wait.
+# A request with more text is planned on another thread, so that others need not wait.
 _INLINE_CHARACTERS = 2000
-# How much likelier than any language it could be translated from must the target be, for a text to be left as it is.
+# A text is left as it is if the target language is this many times likelier than any language it could be in.
 _SURE = 4.0
 
 
@@ -76,8 +75,8 @@ class Translator:
         clock: Callable[[], float] = time.monotonic,
         ask_attention: AskAttention | None = None,
     ) -> None:
-        """`clock` must be the one that the engines use: deadlines are theirs too. Tags that a model loses are put back
-        by its attention, where somebody can be asked for it."""
+        """`clock` must be the clock of the engines, because they share deadlines. With `ask_attention` a sentence with
+        tags is translated without them, and the model's attention says where they go."""
         self._catalog, self._detector, self._cache, self._limits, self._clock = catalog, detector, cache, limits, clock
         self._ask_attention = ask_attention
 
@@ -85,23 +84,23 @@ class Translator:
         self, texts: Sequence[str], source: str, target: str, options: TranslationOptions, tenant: str = ""
     ) -> TranslationResult:
         """Translate every text; cancelling the task cancels its jobs."""
-        with await self.begin(texts, source, target, options, tenant) as work:
-            return work.result(await work.segments())
+        with await self.begin(texts, source, target, options, tenant) as request:
+            return request.result(await request.segments())
 
     async def stream(
         self, text: str, source: str, target: str, options: TranslationOptions, tenant: str = ""
     ) -> AsyncGenerator[StreamEvent, None]:
-        """Events in the order of the text; the joined token events are the text that `translate` returns.
+        """Events in the order of the text. The texts of the token events, joined, are what `translate` returns.
 
-        A segment's tokens come as they are decoded where nothing can take them back: greedy, no placeholders, one unit
+        The tokens of a segment come as they are decoded if nothing can replace them: greedy, no placeholders, one unit
         of the last hop. Other segments come whole.
         """
-        with await self.begin([text], source, target, options, tenant) as work:
-            split = work.texts[0].plan.split
-            sinks = [TokenSink() for _ in split.segments]
+        with await self.begin([text], source, target, options, tenant) as request:
+            between = separators(text, request.texts[0].segments)
+            sinks = [TokenSink() for _ in request.texts[0].segments]
             segments: list[Segment] = []
-            for index, task in enumerate((await work.start(sinks))[0]):
-                separator = split.separator(index)
+            for index, task in enumerate(await request.start(sinks)):
+                separator = between[index]
                 async for piece in sinks[index].pieces(task):
                     yield TokenEvent(index, separator + piece)
                     separator = ""
@@ -109,9 +108,9 @@ class Translator:
                 if rest := separator + sinks[index].rest(segments[-1].text):
                     yield TokenEvent(index, rest)
                 yield SegmentEvent(index, segments[-1])
-            result = work.result([segments])
-            if rest := split.separator(len(segments)):
-                yield TokenEvent(max(0, len(segments) - 1), rest)
+            result = request.result([segments])
+            if between[-1]:
+                yield TokenEvent(max(0, len(segments) - 1), between[-1])
             yield DoneEvent(result)
 
     def detect(self, text: str) -> list[Detection]:
@@ -122,8 +121,8 @@ class Translator:
 
     async def begin(
         self, texts: Sequence[str], source: str, target: str, options: TranslationOptions, tenant: str
-    ) -> Work:
-        """A request that was checked and planned, with the engines it needs; nothing is decoded yet."""
+    ) -> ActiveRequest:
+        """A request that was checked and planned, with the engines that it needs; nothing is decoded yet."""
         check_request(texts, options, self._limits)
         timeouts = [t for t in (options.timeout_seconds, self._limits.default_timeout_seconds) if t is not None]
         deadline_at = self._clock() + min(timeouts) if timeouts else None
@@ -133,13 +132,16 @@ class Translator:
         leases: list[Lease] = []
         try:
             ways = {language: self._way(language, target, leases) for language in dict(sources)}
-            planned = await _off_loop(lambda: _plan(texts, sources, ways, options), size > _INLINE_CHARACTERS)
+            if size > _INLINE_CHARACTERS:
+                plans = await asyncio.to_thread(_plan, texts, sources, ways, options)
+            else:
+                plans = _plan(texts, sources, ways, options)
         except BaseException:
             for lease in leases:
                 lease.end()
             raise
-        decoder = RequestDecoder(self._cache, self._clock, options, tenant, deadline_at, self._ask_attention)
-        return Work(planned, target, decoder, options, leases)
+        decoder = Decoder(self._cache, self._clock, options, tenant, deadline_at, self._ask_attention)
+        return ActiveRequest(plans, target, decoder, options, leases)
 
     async def _sources(
         self, texts: Sequence[str], source: str, target: str, size: int
@@ -152,8 +154,8 @@ class Translator:
             raise self._no_way()
         away = size > _INLINE_CHARACTERS or not self._detector.loaded
         candidates = {code for route in routes for code in route[:2]}
-        work = functools.partial(_detected, self._detector, texts, candidates, sources, target)
-        return [(detection.language, detection) for detection in await _off_loop(work, away)]
+        detect = functools.partial(_detected, self._detector, texts, candidates, sources, target)
+        return [(each.language, each) for each in (await asyncio.to_thread(detect) if away else detect())]
 
     def _way(self, source: str, target: str, leases: list[Lease]) -> tuple[Planner, ...]:
         if source == target and any(source in route[:2] for route in self._catalog.routes()):
@@ -162,22 +164,21 @@ class Translator:
             leases.append(self._catalog.lease(source, target))
         except NoRouteError as error:
             raise self._no_way() from error
-        return tuple([Planner(hop, self._limits.max_beam_size, target) for hop in leases[-1].hops])
+        places_tags = self._ask_attention is not None
+        return tuple([Planner(hop, self._limits.max_beam_size, target, places_tags) for hop in leases[-1].hops])
 
     def _no_way(self) -> errors.DragomanError:
         if not self._catalog.routes():
             return errors.NotReady("No translation bundle is loaded yet; try again soon.", 1.0)
-        return errors.UnknownPair("This server does not translate this pair; /v1/languages lists what it does.")
-
-
-async def _off_loop(work: Callable[[], T], away: bool) -> T:
-    return await asyncio.to_thread(work) if away else work()
+        return errors.UnknownPair(
+            "This server does not translate this pair; /v1/languages lists the pairs that it translates."
+        )
 
 
 def _detected(
     detector: Detector, texts: Sequence[str], candidates: Collection[str], sources: Collection[str], target: str
 ) -> list[Detection]:
-    """Each text's likeliest language that can be translated, or the target's own where that is sure."""
+    """The likeliest language of each text that can be translated, or the target language if that is sure."""
     return [_likeliest(detector.detect(text, candidates), sources, target) for text in texts]
 
 
@@ -192,12 +193,13 @@ def _plan(
     sources: Sequence[tuple[str, Detection | None]],
     ways: dict[str, tuple[Planner, ...]],
     options: TranslationOptions,
-) -> list[TextWork]:
+) -> list[TextPlan]:
     glossary = Glossary(options.glossary) if options.glossary else NO_GLOSSARY
-    planned = []
+    plans: list[TextPlan] = []
     for text, (language, detected) in zip(texts, sources, strict=True):
-        way = ways[language]
-        plan = way[0].text(text, glossary, options.split_sentences) if way else TextPlan(SplitText(text, ()), ())
-        first = next((index for index, segment in enumerate(plan.segments) if segment.units), None)
-        planned.append(TextWork(language, detected, way, plan, first))
-    return planned
+        planners = ways[language]
+        # Only the first hop is planned here; the others are planned when the hop before is done.
+        segments, of_segments = planners[0].text(text, glossary, options.split_sentences) if planners else ((), ())
+        first = next((index for index, plan in enumerate(of_segments) if units_of(plan)), None)
+        plans.append(TextPlan(text, segments, of_segments, first, language, detected, planners))
+    return plans

@@ -1,27 +1,21 @@
-"""Other translations of a whole text, from those of its segments: for what returns whole texts.
-
-Between the segments stands what stood there in the source; `dragoman.service.translation.contract` has both.
-"""
+"""Other translations of a whole text, made from the alternatives of its segments."""
 
 from collections.abc import Iterator, Sequence
 
 from dragoman.service.translation.contract import Segment, Translation
+from dragoman.service.translation.segments import join
 
 
 def variants(translation: Translation) -> Iterator[tuple[str, float]]:
-    """Whole texts with their scores, best first: the nth joins the nth choice of each segment, or the last it has."""
+    """Whole texts with their scores, best first: the nth joins the nth choice of each segment, or its last choice."""
     choices = [
         [(segment.text, segment.score), *((other.text, other.score) for other in segment.alternatives)]
         for segment in translation.segments
     ]
     for place in range(max(map(len, choices), default=1)):
         chosen = [of_segment[min(place, len(of_segment) - 1)] for of_segment in choices]
-        yield _joined(translation, [text for text, _ in chosen]), _score(translation, [score for _, score in chosen])
-
-
-def _joined(translation: Translation, texts: Sequence[str]) -> str:
-    parts = [part for pair in zip(translation.separators, texts, strict=False) for part in pair]
-    return "".join(parts) + translation.separators[-1]
+        text = join(translation.separators, [text for text, _ in chosen])
+        yield text, _score(translation, [score for _, score in chosen])
 
 
 def _score(translation: Translation, scores: Sequence[float]) -> float:

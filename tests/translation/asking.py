@@ -1,4 +1,4 @@
-"""Asking a translator over fake bundles, whole and streamed, and holding its engine up meanwhile."""
+"""Ask a translator over fake bundles, whole or streamed, and stop its engine for a moment."""
 
 import asyncio
 import threading
@@ -36,19 +36,19 @@ def result_of(events: list[StreamEvent]) -> TranslationResult:
 
 
 def reversed_text(text: str) -> str:
-    """What a model that reverses tokens says."""
+    """What a model that reverses tokens answers."""
     return tokenizer().decode(tokenizer().encode([text])[::-1])
 
 
 def pass_time_from_the_third_step(engines: FakeEngines, clock: Clock) -> None:
-    """Ten seconds before each: whoever has less is late in mid-decode."""
+    """Each further step takes ten seconds: a request with less time is late in mid-decode."""
     runner = engines.runners["pt-en 1"]
     third = runner.num_steps + 2
     runner.before_step = lambda step: setattr(clock, "now", clock.now + (10 if step >= third else 0))
 
 
 class Hold:
-    """Stops the runner before its next step until released: a moment in which to do things."""
+    """Stops the runner before its next step until it is released, so that a test can act in mid-decode."""
 
     def __init__(self, engines: FakeEngines, label: str = "pt-en 1") -> None:
         self._reached, self._released = threading.Event(), threading.Event()

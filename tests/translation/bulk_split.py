@@ -9,8 +9,8 @@ import random
 import sys
 
 from dragoman.service.translation.placeholders import find_spans
-from dragoman.service.translation.segments import split
 from tests.translation.generated import random_text
+from tests.translation.splitting import split
 
 
 def first_failure(count: int, seed: int) -> str | None:

@@ -51,7 +51,7 @@ def texts() -> st.SearchStrategy[str]:
 
 
 def random_text(rng: random.Random) -> str:
-    """As `texts`, for a number of strings that hypothesis would take hours for."""
+    """Like `texts`, for so many strings that hypothesis would take hours."""
     pieces = [rng.choice(PIECES) for _ in range(rng.randint(0, 16))]
     if rng.random() < 0.3:
         pieces.insert(rng.randint(0, len(pieces)), chr(rng.choice([rng.randrange(0x300), rng.randrange(0xD800)])))

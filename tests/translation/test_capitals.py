@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from dragoman.service.translation.capitals import is_shouted, shouted, spoken
-from dragoman.service.translation.patterns import Span, SpanKind
+from dragoman.service.translation.spans import Span, SpanKind
 from tests.bundles.fakes import write_bundle
 from tests.translation.asking import translate
 from tests.translation.conftest import OpenTranslator
@@ -30,19 +30,19 @@ NAME = Span(0, 6, "{nome}", SpanKind.VARIABLE)
     ],
 )
 def test_only_whole_text_in_capitals_is_shouted(text: str, expected: bool) -> None:
-    """An abbreviation is no shout, and one loud word is the model's business."""
+    """An abbreviation is not shouted, and a single word in capitals is left to the model."""
     assert is_shouted((text,)) is expected
 
 
 def test_what_is_shouted_is_read_as_a_sentence_and_written_in_capitals() -> None:
-    """The first letter stays large, placeholders stay as they are, and the English I is never small."""
+    """The first letter and the English I keep their capitals, and placeholders stay as they are."""
     assert spoken(["«OLÁ ", NAME, ", BOM DIA»"], "pt") == ["«Olá ", NAME, ", bom dia»"]
     assert spoken([NAME, " AND I, ISN'T IT"], "en") == [NAME, " And I, isn't it"]
     assert shouted(("Good ", NAME, " day")) == ("GOOD ", NAME, " DAY")
 
 
 async def test_a_heading_comes_out_in_capitals(tmp_path: Path, open_translator: OpenTranslator) -> None:
-    """The answer says what was sent, not what the model read."""
+    """The answer holds the source as it was sent, not as the model read it."""
     write_bundle(tmp_path / "pt-en")
     translation = await translate(open_translator(tmp_path), "O GATO {nome} DORME.\nO gato dorme.")
     assert translation.text == "O GATO {nome} DORME.\nO gato dorme."

@@ -1,4 +1,4 @@
-"""Entities that words are written with are read as their characters; what markup needs stays as it is."""
+"""Entities that are parts of words are read as characters; entities that markup needs stay as they are."""
 
 from pathlib import Path
 
@@ -8,11 +8,12 @@ from hypothesis import strategies as st
 
 from dragoman.service.translation.entities import read_entities
 from dragoman.service.translation.placeholders import find_spans
-from dragoman.service.translation.segments import SourceSegment, SplitText
+from dragoman.service.translation.segments import SourceSegment
 from tests.bundles.fakes import write_bundle
 from tests.translation.asking import events_of, streamed_text, translate
 from tests.translation.conftest import OpenTranslator
 from tests.translation.generated import texts
+from tests.translation.splitting import SplitText
 
 
 def read(text: str) -> str:
@@ -34,7 +35,7 @@ def read(text: str) -> str:
     ],
 )
 def test_what_words_are_written_with_is_read(text: str, as_read: str) -> None:
-    """A placeholder in the middle of a word left a model with two halves of it."""
+    """With a placeholder in the middle of a word, a model reads two halves."""
     assert read(text) == as_read
 
 
@@ -56,13 +57,13 @@ def test_what_markup_needs_and_what_no_word_is_written_with_stays(text: str) -> 
     "text", ["<&#115;cript>x</script>", "<s&#99;ript>x</script>", "<img um on&#101;rror=x>", "</&#98;>", "<a &#98; <i"]
 )
 def test_reading_makes_no_tags(text: str) -> None:
-    """What was no script in the source, or no attribute, must be none in the translation."""
+    """What is no script and no attribute in the source must not become one in the translation."""
     assert read(text) == text
 
 
 @pytest.mark.parametrize("text", ["< &#101;", "<b>&#101;</b>", "1 <2, 3 > 2 &#101;", "<a b <i> c&#101;"])
 def test_behind_a_bracket_that_opens_no_tag_entities_are_read(text: str) -> None:
-    """People write that one number is less than another."""
+    """`<` may mean "less than"."""
     assert read(text) == text.replace("&#101;", "e")
 
 
@@ -75,12 +76,11 @@ def test_an_escaped_tag_is_one_span() -> None:
 
 
 def test_segments_are_ranges_of_the_text_as_it_was_sent() -> None:
-    """Whoever highlights a segment looks for it in the text that was sent."""
+    """A client that highlights a segment looks for it in the text that it sent."""
     text = "&Eacute; um c&atilde;o. A casa &eacute; azul."
     reading = read_entities(text, find_spans(text))
     assert reading.text == "É um cão. A casa é azul."
-    split = SplitText(reading.text, (SourceSegment(0, 9, False), SourceSegment(10, 24, False)))
-    sent = reading.as_sent(split)
+    sent = SplitText(text, reading.as_sent((SourceSegment(0, 9, False), SourceSegment(10, 24, False))))
     assert [sent.source(0), sent.source(1)] == ["&Eacute; um c&atilde;o.", "A casa &eacute; azul."]
     assert sent.separator(1) == " "
 
@@ -96,9 +96,9 @@ def test_any_range_of_what_was_read_is_found_in_what_was_sent(pieces: list[str])
     text = "".join(pieces)
     reading = read_entities(text, find_spans(text))
     for start in range(len(reading.text)):
-        split = SplitText(reading.text, (SourceSegment(start, start + 1, False),))
-        character = reading.as_sent(split).source(0)
-        assert character == split.source(0) or read(f"a{character}a") == f"a{split.source(0)}a"
+        character = SplitText(text, reading.as_sent([SourceSegment(start, start + 1, False)])).source(0)
+        as_read = reading.text[start]
+        assert character == as_read or read(f"a{character}a") == f"a{as_read}a"
 
 
 async def test_a_translation_writes_plain_characters(tmp_path: Path, open_translator: OpenTranslator) -> None:
@@ -113,7 +113,7 @@ async def test_a_translation_writes_plain_characters(tmp_path: Path, open_transl
 
 
 async def test_a_term_is_found_however_it_is_escaped(tmp_path: Path, open_translator: OpenTranslator) -> None:
-    """A glossary says `cão`, and means it."""
+    """The glossary has `cão`, and the text `c&atilde;o`."""
     write_bundle(tmp_path / "pt-en")
     translation = await translate(open_translator(tmp_path), "O c&atilde;o dorme.", glossary={"cão": "hound"})
     assert translation.text == "O hound dorme."

@@ -1,4 +1,4 @@
-"""A request's own terms are found as words, and written as the text writes them."""
+"""The terms of a glossary are found as words, and written in the case of the text."""
 
 import re
 
@@ -10,8 +10,8 @@ from dragoman.service.errors import TooLarge
 from dragoman.service.translation.checks import check_request
 from dragoman.service.translation.contract import TranslationLimits, TranslationOptions
 from dragoman.service.translation.glossary import Glossary
-from dragoman.service.translation.patterns import SpanKind
 from dragoman.service.translation.placeholders import find_spans
+from dragoman.service.translation.spans import SpanKind
 
 TERMS = {
     "gato": "cat",
@@ -51,7 +51,7 @@ def replaced(text: str, terms: dict[str, str]) -> list[tuple[str, str]]:
     ],
 )
 def test_terms_match_whole_words_and_take_the_case_of_the_text(text: str, expected: list[tuple[str, str]]) -> None:
-    """Longest first; a term with a capital is a name and matches as written; a term for itself is left alone."""
+    """The longest term is taken; a term with a capital matches as written; a term that maps to itself is copied."""
     assert replaced(text, TERMS) == expected
 
 
@@ -61,7 +61,7 @@ def test_an_address_that_holds_a_term_stays_an_address() -> None:
 
 
 def test_a_term_wins_over_a_pattern_of_the_same_extent() -> None:
-    """The user said what to do with it."""
+    """The caller said what to do with it."""
     assert replaced("Fale com @equipe hoje", {"@equipe": "@team"}) == [("@equipe", "@team")]
 
 
@@ -75,7 +75,7 @@ def test_a_thousand_terms_are_looked_up_by_their_first_word() -> None:
 
 
 def spans_by_trying_every_term(text: str, terms: dict[str, str]) -> list[tuple[int, int, str]]:
-    """What the glossary says it does, with a regular expression for each term and no thought of time."""
+    """The same result, slowly: a regular expression for each term."""
     found = []
     for token in re.finditer(r"\w+|[^\w\s]", text):
         for term in sorted(terms, key=len, reverse=True):
@@ -101,20 +101,20 @@ TEXTS = st.lists(PIECES, min_size=1, max_size=8).map("".join)
     terms=st.lists(st.one_of(TEXTS, TEXTS.map(str.lower)).filter(str.strip), max_size=8),
 )
 def test_the_tree_finds_what_trying_every_term_finds(text: str, terms: list[str]) -> None:
-    """Letters that are one in any case, spaces of any kind, marks within words: how it is found changes nothing."""
+    """The quick search finds what the slow one finds: letters with several cases, any spaces, marks inside words."""
     glossary = {term: f"{number}" for number, term in enumerate(terms)}
     found = [(span.start, span.end, span.text) for span in Glossary(glossary).spans(text)]
     assert found == spans_by_trying_every_term(text, glossary)
 
 
 def test_a_place_is_read_once_however_many_terms_begin_alike() -> None:
-    """Each term was tried at each place: terms times words times text, minutes for a request of a kilobyte."""
+    """When each term was tried at each place, a request of a kilobyte took minutes."""
     terms = {"a " * 90 + f"b{number}": "x" for number in range(1000)}
     assert replaced("a " * 20_000 + "b7", terms) == [("a " * 90 + "b7", "x")]
 
 
 def test_terms_as_long_as_the_text_are_found() -> None:
-    """An element that is to be left alone may be a page; at each place it was read as far as it went."""
+    """An ignored element may be a whole page; it was compared anew at each place of the text."""
     element = "<x>" * 10_000 + "</x>"
     assert replaced(f"{element} gato {element}", {element: element, "gato": "cat"})[-2:] == [
         ("gato", "cat"),
@@ -123,13 +123,13 @@ def test_terms_as_long_as_the_text_are_found() -> None:
 
 
 def test_pages_that_overlap_are_told_once() -> None:
-    """A copy of the page for each of its words is gigabytes."""
+    """A copy of the page for each of its words would take gigabytes."""
     page = "a " * 5000 + "a"
     spans = list(Glossary({page: page}).spans("a " * 20_000))
     assert [(span.start, span.end) for span in spans] == [(begin, begin + 10_001) for begin in (0, 10_002, 20_004)]
 
 
 def test_a_glossary_that_is_a_book_is_refused() -> None:
-    """With one sentence that says what to change."""
+    """The message says what to change."""
     with pytest.raises(TooLarge, match="terms have 11 characters; send at most 10"):
         check_request(["gato"], TranslationOptions(glossary={"a" * 11: "x"}), TranslationLimits(max_characters=10))

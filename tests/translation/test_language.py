@@ -1,4 +1,4 @@
-"""Detection answers within the languages served, and is modest where a text says little or is in none of them."""
+"""Detection answers with served languages, and with low confidence if the text is short or in another language."""
 
 import pytest
 
@@ -31,7 +31,7 @@ def test_the_language_is_recognized(detector: Detector, text: str, language: str
 
 
 def test_only_served_languages_are_answered(detector: Detector) -> None:
-    """Spanish is not served here: the nearest that is."""
+    """Spanish is not served here, so the answer is the served language that is nearest."""
     detections = detector.detect("¿Dónde está la biblioteca?", ["pt", "en"])
     assert [detection.language for detection in detections] == ["pt", "en"]
 
@@ -48,7 +48,7 @@ def test_only_served_languages_are_answered(detector: Detector) -> None:
     ],
 )
 def test_a_language_that_is_not_served_is_taken_for_none_that_is(detector: Detector, text: str) -> None:
-    """The nearest is answered, as a caller asked, but nobody is told that it is sure."""
+    """The nearest served language is answered, but with low confidence."""
     assert sum(detection.confidence for detection in detector.detect(text, ["pt", "en"])) < 0.1
 
 
@@ -72,7 +72,7 @@ def test_one_language_needs_no_detection() -> None:
 
 
 def test_languages_may_change_and_need_not_be_known(detector: Detector) -> None:
-    """Bundles come and go; a variety is told by its language, a code that nobody knows is never likely."""
+    """Bundles come and go; a region does not matter; a code that the model does not know has no confidence."""
     assert detector.detect("Guten Morgen, wie geht es dir?", ["de", "pt"])[0].language == "de"
     assert detector.detect("bom dia a todos", ["pt-BR", "en"])[0].language == "pt-BR"
     assert [each.language for each in detector.detect("bom dia a todos", ["xx", "pt", "en"])][-1] == "xx"

@@ -2,8 +2,8 @@
 
 import pytest
 
-from dragoman.service.translation.patterns import SpanKind
 from dragoman.service.translation.placeholders import find_spans
+from dragoman.service.translation.spans import SpanKind
 
 
 @pytest.mark.parametrize(
@@ -16,7 +16,7 @@ from dragoman.service.translation.placeholders import find_spans
     ],
 )
 def test_a_message_is_one_span(message: str) -> None:
-    """A model that reads its keywords translates them, and then no program reads it."""
+    """A model would translate its keywords, and then no program could read it."""
     (span,) = find_spans(f"You have {message} in your cart.")
     assert (span.text, span.kind) == (message, SpanKind.VARIABLE)
 
@@ -30,7 +30,7 @@ def test_what_is_no_message_or_not_closed_is_none(text: str) -> None:
 
 
 def test_messages_that_nobody_closes_take_no_longer_than_other_text() -> None:
-    """Each was to be followed to the end of the text: these would take hours."""
+    """If each were searched to the end of the text, these would take hours."""
     assert find_spans("{n, plural, " * 100_000) == ()
     (span,) = find_spans("{n, plural, " * 50_000 + "}" * 50_000)
     assert span.end == 650_000

@@ -1,4 +1,4 @@
-"""Composing is what Unicode says, and takes no longer for text that was made to take long."""
+"""Composing gives what Unicode defines, and takes no longer for text that was made to take long."""
 
 import unicodedata
 
@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dragoman.service.translation.normalization import clean, composed
-from dragoman.service.translation.patterns import SpanKind
 from dragoman.service.translation.placeholders import chunks_of, find_spans, plain_text
+from dragoman.service.translation.spans import SpanKind
 from tests.bundles.fakes import tokenizer
 
 MARKS = st.sampled_from("aeq \u0301\u0327\u0308\u0344\u0f73é\u200d—😀")
@@ -24,7 +24,7 @@ def test_text_that_people_write_is_composed_as_unicode_says(text: str) -> None:
 
 
 def test_any_number_of_marks_is_composed_in_time() -> None:
-    """Their order takes the square of their number, with the interpreter's lock held: these would take minutes."""
+    """Sorting them takes quadratic time with the interpreter's lock held: these would take minutes."""
     text = "O gato dorme. a" + "\u0301\u0327" * 500_000
     assert len(clean(text)) >= 1_000_000 - 2
     assert len(clean("a" + "\u0f73" * 500_000)) >= 500_000
@@ -39,6 +39,6 @@ def test_marks_without_number_are_taken_out_and_come_back() -> None:
 
 
 def test_unknown_characters_without_number_are_one_span() -> None:
-    """Each was joined to those before it by a copy of all of them."""
+    """Each word used to copy all words before it."""
     (span,) = find_spans("漢 " * 300_000, known_characters=tokenizer().known_characters)
     assert span.end == 599_999

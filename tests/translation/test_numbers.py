@@ -25,7 +25,7 @@ def written(text: str, source: str, target: str) -> list[str]:
     ],
 )
 def test_portuguese_amounts_are_written_in_english(text: str, expected: list[str]) -> None:
-    """A point where a comma was makes a thousand times as much."""
+    """A point instead of a comma changes an amount by a factor of a thousand."""
     assert written(text, "pt", "en") == expected
 
 
@@ -44,7 +44,7 @@ def test_english_amounts_are_written_in_portuguese(text: str, expected: list[str
 
 
 def test_languages_whose_numbers_we_do_not_know_are_left_alone() -> None:
-    """Better the model's guess than ours; a date is a date everywhere."""
+    """Without known marks, amounts are left to the model; dates are copied in every language."""
     assert written("1.250,00 31/01/2025", "pt", "xx") == ["31/01/2025"]
     assert written("1.250,00", "pt", "es") == ["1.250,00"]
 
@@ -58,7 +58,7 @@ def test_no_digit_is_ever_changed(text: str) -> None:
 
 
 def test_numbers_that_the_translation_lacks_are_noticed() -> None:
-    """The model may say them in words, so it is a warning; small ones it often does."""
+    """The model may write a number in words, small ones often, so this is a warning and no error."""
     assert changed_numbers("Em 2024 e 2024", "In 2024")
     assert not changed_numbers("Em 2024, 10 gatos", "Ten cats in 2024")
     assert not changed_numbers("gatos", "1000 cats")

@@ -26,7 +26,7 @@ def test_the_cases_are_many_different_and_always_the_same() -> None:
 
 
 def test_everything_expected_is_taken_out() -> None:
-    """What is not taken out is left to luck."""
+    """What is not taken out may be lost."""
     for case in placeholder_cases():
         taken = Counter(span.text for span in find_spans(case.text, Glossary(case.glossary)))
         assert taken == Counter(case.expected), case.text

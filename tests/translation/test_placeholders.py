@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dragoman.service.translation.glossary import Glossary
-from dragoman.service.translation.patterns import _PROSE, PATTERNS, SpanKind, without_overlaps
+from dragoman.service.translation.patterns import _PROSE, PATTERNS
 from dragoman.service.translation.placeholders import (
     Part,
     all_kept,
@@ -20,6 +20,7 @@ from dragoman.service.translation.placeholders import (
     spaced,
     spans_of,
 )
+from dragoman.service.translation.spans import SpanKind, without_overlaps
 from tests.bundles.fakes import tokenizer
 from tests.translation.generated import texts
 
@@ -135,7 +136,7 @@ def test_closing_punctuation_belongs_to_the_sentence() -> None:
 
 
 def test_brackets_that_an_address_does_not_open_are_the_sentence_s() -> None:
-    """Counted once: a long tail of them was counted again for every one, which took seconds."""
+    """Brackets are counted once: when each was counted anew, a long tail took seconds."""
     (span,) = find_spans("(veja http://exemplo.pt/a_(b))" + ")" * 100_000)
     assert span.text == "http://exemplo.pt/a_(b)"
 
@@ -151,7 +152,7 @@ def test_our_own_sentences_with_placeholders_hold_at_least_one() -> None:
 @given(texts())
 @settings(max_examples=400, deadline=None)
 def test_spans_are_in_order_and_do_not_overlap(text: str) -> None:
-    """Everything that follows relies on it."""
+    """All other code relies on it."""
     spans = find_spans(text, Glossary({"gato": "cat", "tudo bem": "all well"}), tokenizer().known_characters)
     assert spans == without_overlaps(spans)
     position = 0
@@ -173,7 +174,7 @@ def test_taking_out_and_putting_back_is_identity(text: str) -> None:
 
 @given(st.lists(st.integers(0, 5)), st.integers(0, 5))
 def test_lost_doubled_and_foreign_placeholders_are_noticed(numbers: list[int], expected: int) -> None:
-    """Exactly once each, or it is a loss."""
+    """Each placeholder must be there exactly once."""
     assert all_kept(numbers, expected) == (sorted(numbers) == list(range(expected)))
 
 
@@ -194,13 +195,13 @@ def test_lost_doubled_and_foreign_placeholders_are_noticed(numbers: list[int], e
     ],
 )
 def test_spaces_are_restored_where_the_model_gave_none(source: str, parts: list[Part], translation: str) -> None:
-    """Words and placeholders that met in the source may meet again; others get a space, punctuation none."""
+    """Words and placeholders that touched in the source may touch again; others get a space, punctuation gets none."""
     chunks = chunks_of(source, 0, len(source), find_spans(source))
     assert plain_text(put_back(parts, chunks)) == translation
 
 
 def test_a_word_behind_a_tag_is_read_as_any_other_word() -> None:
-    """No model knows the pieces of a word that no space begins; the space is taken away again."""
+    """A model knows words that begin with a space; the added space is taken away again."""
     text = "O <b>gato</b> e {nome}s"
     chunks = chunks_of(text, 0, len(text), find_spans(text))
     assert numbered(spaced(chunks)) == ["O ", 0, " gato", 1, " e ", 2, "s"]
@@ -209,7 +210,7 @@ def test_a_word_behind_a_tag_is_read_as_any_other_word() -> None:
 
 
 def test_words_in_unknown_characters_are_taken_out_whole_and_together() -> None:
-    """No model was taught characters that its tokenizer lacks; copied they survive."""
+    """A model has not learned characters that its tokenizer lacks, so they are copied."""
     text = "O Łukasz leu «Преступление и наказание» ontem."
     spans = find_spans(text, known_characters=tokenizer().known_characters)
     assert [span.text for span in spans if span.kind is SpanKind.UNKNOWN][:2] == [
@@ -219,7 +220,7 @@ def test_words_in_unknown_characters_are_taken_out_whole_and_together() -> None:
 
 
 def test_underscores_around_words_are_marks_and_those_within_make_a_name() -> None:
-    """Markdown's emphasis went through untranslated, as one unknown word at each end."""
+    """With the underscores as parts of words, emphasized words were copied as unknown."""
     known = tokenizer().known_characters - {"_"}
 
     def taken(text: str) -> list[tuple[str, SpanKind]]:
@@ -239,6 +240,6 @@ def test_decomposed_letters_are_known_letters() -> None:
 @settings(max_examples=300)
 @given(st.text(alphabet=st.sampled_from("aéßЖ\u2139²ªŉ.,;!?'’\"“”«»()–—…- \n\t")) | st.text())
 def test_plain_prose_is_known_by_one_look(text: str) -> None:
-    """The quick look may only say what all patterns would have said."""
+    """The quick check may skip a text only if no pattern matches in it."""
     if _PROSE.fullmatch(text):
         assert not [match for pattern in PATTERNS for match in pattern.regex.finditer(text)]

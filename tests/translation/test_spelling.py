@@ -1,4 +1,4 @@
-"""Months and days that a text writes large are read small where a model gains by it; names and all else stay."""
+"""Capitalized months and days are read in lower case if the model knows them so; names and all else stay."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,10 +17,11 @@ from dragoman.service.translation.capitals import is_shouted
 from dragoman.service.translation.contract import TranslationLimits
 from dragoman.service.translation.glossary import NO_GLOSSARY, Glossary
 from dragoman.service.translation.language import Detector
-from dragoman.service.translation.plan import Planner, Unit
+from dragoman.service.translation.plan import Planner
 from dragoman.service.translation.spelling import as_written_today
 from dragoman.service.translation.tokenizer import Tokenizer, load_tokenizer
 from dragoman.service.translation.translator import Translator
+from dragoman.service.translation.unit import Unit
 from tests.bundles.fakes import sentences, tokenizer, write_bundle
 from tests.clock import Clock
 from tests.translation.asking import events_of, streamed_text, translate
@@ -74,7 +75,7 @@ def test_a_month_or_day_in_mid_sentence_is_read_small(text: str, read: str) -> N
     ],
 )
 def test_what_begins_a_sentence_a_title_or_shouts_stays(text: str) -> None:
-    """There a capital is right, whatever the word."""
+    """At the beginning of a sentence a capital is right."""
     assert reads(text) == text
 
 
@@ -98,7 +99,7 @@ def test_names_stay(text: str) -> None:
 
 @pytest.mark.parametrize("known", [{"Dezembro", "dezembro"}, {"Dezembro"}, set()])
 def test_a_word_stays_unless_the_tokenizer_knows_only_the_small_one(known: set[str]) -> None:
-    """A word that the model learnt large, or never as a whole, gains nothing."""
+    """A word that the tokenizer knows with its capital, or not as a whole, stays as it is."""
     assert as_written_today("Ele volta em Dezembro.", "pt", known.__contains__) == "Ele volta em Dezembro."
 
 
@@ -115,7 +116,7 @@ def texts(*words: str) -> st.SearchStrategy[str]:
 @given(texts(*LARGE, *SMALL))
 @settings(max_examples=300, deadline=None)
 def test_nothing_but_the_size_of_letters_changes(text: str) -> None:
-    """Any mixture of such words and others: the rest of the text is what it was, and reading twice is reading once."""
+    """Any mixture of such words and others: the rest of the text stays, and a second reading changes nothing."""
     read = reads(text)
     assert len(read) == len(text)
     changed = {new for old, new in zip(text, read, strict=True) if old != new}
@@ -132,7 +133,7 @@ def planner(with_tokenizer: Tokenizer, source: str = "pt") -> Planner:
 
 def ids_of(planner: Planner, text: str, glossary: Glossary = NO_GLOSSARY) -> list[int]:
     """What goes to the model for a text of one sentence, without the end of sentence."""
-    (unit,) = planner.text(text, glossary, split_sentences=False).segments[0].parts
+    _, ((unit,),) = planner.text(text, glossary, split_sentences=False)
     assert isinstance(unit, Unit)
     return list(unit.source_ids[:-1])
 
@@ -140,9 +141,9 @@ def ids_of(planner: Planner, text: str, glossary: Glossary = NO_GLOSSARY) -> lis
 @given(texts(*SMALL))
 @settings(max_examples=200, deadline=None)
 def test_text_without_such_words_is_encoded_exactly_as_it_was(text: str) -> None:
-    """Whoever does not write them large pays nothing and sees no difference."""
+    """Other texts are not changed."""
     assume(any(map(str.isalpha, text)) and not is_shouted([text]))
-    (part,) = planner(tokenizer()).segment([text])
+    (part,) = planner(tokenizer()).segment((text,))
     assert isinstance(part, Unit)
     assert list(part.source_ids[:-1]) == tokenizer().encode([text])
 
@@ -150,7 +151,7 @@ def test_text_without_such_words_is_encoded_exactly_as_it_was(text: str) -> None
 def test_our_own_sentences_are_encoded_exactly_as_they_were() -> None:
     """Hundreds of ordinary sentences, some with months and days, all spelt as today."""
     for text, _ in sentences():
-        unit = planner(tokenizer()).segment([text])[0]
+        unit = planner(tokenizer()).segment((text,))[0]
         assert isinstance(unit, Unit)
         assert list(unit.source_ids[:-1]) == tokenizer().encode([text])
 
@@ -167,7 +168,7 @@ def test_terms_and_placeholders_stay_as_they_are_sent() -> None:
 
 
 def test_imported_models_gain_too_but_not_by_a_token_they_do_not_have() -> None:
-    """Their vocabulary numbers the pieces of another file: a piece without a number is no word that they know."""
+    """Their vocabulary is in a file of its own: a piece that is not in it is no known word."""
     source, target, vocabulary, unk_id = marian_parts()
     marian = marian_tokenizer(source, target, vocabulary, unk_id)
     assert ids_of(planner(marian), "Ela veio no Domingo.") == marian.encode(["Ela veio no domingo."])
@@ -177,7 +178,7 @@ def test_imported_models_gain_too_but_not_by_a_token_they_do_not_have() -> None:
 
 
 async def test_the_answer_shows_the_source_as_it_was_sent(tmp_path: Path, open_translator: OpenTranslator) -> None:
-    """Small letters are for the model only; whole and streamed it reads alike."""
+    """Only the model reads lower case; the source in the answer stays, whole and streamed."""
     write_bundle(tmp_path / "pt-en")
     translator = open_translator(tmp_path)
     whole = await translate(translator, "Ela veio no Domingo.")
@@ -195,13 +196,13 @@ def embedded() -> Iterator[Translator]:
 
 class TestEmbedded:
     async def test_the_month_is_translated(self, embedded: Translator) -> None:
-        """The sentence that was complained about."""
+        """A sentence from a bug report."""
         answer = await translate(embedded, "Lucas irá viajar ao Rio em Dezembro.")
         assert "December" in answer.text
         assert answer.segments[0].source == "Lucas irá viajar ao Rio em Dezembro."
 
     async def test_the_city_stays(self, embedded: Translator) -> None:
-        """Its tokenizer knows this month large, for the city's sake."""
+        """Its tokenizer knows this month with a capital, from the name of the city."""
         known = load_tokenizer(read_bundle(EMBEDDED / "pt-en", check_hashes=False))
         for text in ("Lucas mora no Rio de Janeiro.", "O prazo acaba em Janeiro."):
             assert ids_of(planner(known), text) == known.encode([text])

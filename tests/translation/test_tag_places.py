@@ -12,8 +12,9 @@ from dragoman.service.assembly import Parts, build_parts
 from dragoman.service.settings import Settings
 from dragoman.service.telemetry.metrics import Metrics
 from dragoman.service.translation.contract import TranslationOptions
-from dragoman.service.translation.patterns import pattern_spans, without_overlaps
-from dragoman.service.translation.placeholders import Chunk, chunks_of, plain_text
+from dragoman.service.translation.patterns import pattern_spans
+from dragoman.service.translation.placeholders import chunks_of, plain_text
+from dragoman.service.translation.spans import Chunk, without_overlaps
 from dragoman.service.translation.tag_places import Reach, is_tag, place_tags, tags_in_order, without_tags
 
 
@@ -22,7 +23,7 @@ def chunked(text: str) -> tuple[Chunk, ...]:
 
 
 def placed(source: str, translation: str, pairs: Sequence[tuple[int, int]]) -> str | None:
-    """One token a word or mark; `pairs` are a word of the translation and the word of the source that it comes from."""
+    """One token for each word or mark; `pairs` are words of the translation with the source words they come from."""
     bare = plain_text(without_tags(chunked(source))).split()
     words = translation.split()
     attention = np.full((len(words), len(bare)), 0.01, np.float32)
@@ -51,18 +52,19 @@ def placed(source: str, translation: str, pairs: Sequence[tuple[int, int]]) -> s
         ("pão <img src='p'> leite", "bread milk", [(0, 0), (1, 1)], "bread <img src='p'>milk"),
         ("pão <i class='x'></i> leite", "bread milk", [(0, 0), (1, 1)], "bread <i class='x'></i>milk"),
         ("um &lt;b&gt;gato&lt;/b&gt; só", "one cat", [(0, 0), (1, 1)], "one &lt;b&gt;cat&lt;/b&gt;"),
+        ("um <1>gato</1> só", "one cat", [(0, 0), (1, 1)], "one <1>cat</1>"),
         ("pão</b> leite", "bread milk", [(0, 0), (1, 1)], "bread </b>milk"),
     ],
 )
 def test_a_tag_goes_where_its_words_went(
     source: str, translation: str, pairs: list[tuple[int, int]], expected: str
 ) -> None:
-    """Also where words change places, inside one another, and by itself."""
+    """Also if words change places, if elements are nested, and if a tag stands alone."""
     assert placed(source, translation, pairs) == expected
 
 
 def test_more_elements_than_words_cannot_be_placed() -> None:
-    """None of them may be left empty, or with a mark alone."""
+    """No element may be left empty or with punctuation alone."""
     assert placed("<b>um</b> <i>dois</i>", "both", [(0, 0)]) is None
     assert placed("<b>um</b> <i>dois</i>", "both .", [(0, 0)]) is None
 
@@ -73,7 +75,7 @@ WORDS = st.sampled_from(["um", "gato", "e", "dois", "dorme", ","])
 
 @st.composite
 def marked_up(draw: st.DrawFn, depth: int = 2) -> str:
-    """Words, elements in elements, and tags by themselves."""
+    """Words, nested elements, and tags that stand alone."""
     parts = []
     for _ in range(draw(st.integers(1, 4))):
         kind = draw(st.sampled_from(["word", "word", "element", "single"]))
@@ -89,7 +91,7 @@ def marked_up(draw: st.DrawFn, depth: int = 2) -> str:
 
 @given(marked_up(), st.lists(st.sampled_from(["the", "cat", "sleeps", "."]), min_size=1, max_size=8), st.randoms())
 def test_every_tag_comes_once_in_order_and_the_text_is_untouched(source: str, words: list[str], random) -> None:  # type: ignore[no-untyped-def]
-    """For any attention at all; or it is refused as a whole."""
+    """For any attention; or placing is refused as a whole."""
     chunks, translation = chunked(source), " ".join(words)
     bare = plain_text(without_tags(chunks)).split()
     attention = np.array([[random.random() for _ in bare] for _ in words], np.float32).reshape(len(words), len(bare))
@@ -113,7 +115,7 @@ def test_every_tag_comes_once_in_order_and_the_text_is_untouched(source: str, wo
     ],
 )
 def test_a_model_may_put_tags_out_of_order(translation: str, in_order: bool) -> None:
-    """Counting them is not enough."""
+    """It is not enough to count them."""
     source = chunked("um <b>gato</b> <i>dorme</i>")
     spans = {chunk.text: chunk for chunk in source if not isinstance(chunk, str)}
     chunks = [spans[chunk.text] if not isinstance(chunk, str) else chunk for chunk in chunked(translation)]
@@ -140,7 +142,7 @@ def embedded() -> Iterator[Parts]:
     ],
 )
 async def test_the_embedded_model_keeps_its_words_and_its_tags(embedded: Parts, text: str, expected: str) -> None:
-    """What it says with tags is what it says without, and no word is lost among them."""
+    """The translation with tags has the words of the translation without."""
     result = await embedded.translator.translate([text], "pt", "en", TranslationOptions(n_best=2, beam_size=4))
     segment = result.translations[0].segments[0]
     greedy = await embedded.translator.translate([text], "pt", "en", TranslationOptions())

@@ -1,4 +1,4 @@
-"""How a translation ends: whole, cut, late, refused, given up, failed; it always says so."""
+"""How a translation ends: whole, cut, late, refused, cancelled, failed. The answer always says so."""
 
 import asyncio
 from pathlib import Path
@@ -19,7 +19,7 @@ from tests.translation.conftest import OpenTranslator
 async def test_every_segment_says_how_it_ended_and_strict_refuses(
     tmp_path: Path, open_translator: OpenTranslator, kind: str, reason: str
 ) -> None:
-    """Text that is not whole is never passed off as whole."""
+    """An answer that is not whole says so."""
     write_bundle(tmp_path / "pt-en", kind)
     translator = open_translator(tmp_path)
     text = "O gato dorme no jardim."
@@ -30,7 +30,7 @@ async def test_every_segment_says_how_it_ended_and_strict_refuses(
 
 
 async def test_a_model_that_says_nothing_is_reported(tmp_path: Path, open_translator: OpenTranslator) -> None:
-    """An empty translation that ended well is still a loss."""
+    """An empty translation is a loss, even if it ended with eos."""
     write_bundle(tmp_path / "pt-en", "mute")
     translator = open_translator(tmp_path)
     segment = (await translate(translator, "O gato dorme no jardim.")).segments[0]
@@ -40,7 +40,7 @@ async def test_a_model_that_says_nothing_is_reported(tmp_path: Path, open_transl
 
 
 async def test_a_deadline_in_the_queue_is_504(tmp_path: Path, open_translator: OpenTranslator) -> None:
-    """Never executed, and said so."""
+    """It is not decoded, and the answer says so."""
     write_bundle(tmp_path / "pt-en")
     clock = Clock()
     engines = FakeEngines(clock)
@@ -91,7 +91,7 @@ async def test_a_full_queue_is_429_with_a_time_to_come_back(tmp_path: Path, open
 
 
 async def test_cancelling_the_task_frees_its_rows(tmp_path: Path, open_translator: OpenTranslator) -> None:
-    """A client that leaves costs nobody anything."""
+    """A client that leaves must not cost the others anything."""
     write_bundle(tmp_path / "pt-en")
     clock = Clock()
     engines = FakeEngines(clock)
@@ -121,7 +121,7 @@ async def test_a_failing_runner_is_our_fault_and_not_the_end(tmp_path: Path, ope
 
 
 async def test_a_stopped_engine_is_503(tmp_path: Path, open_translator: OpenTranslator) -> None:
-    """The process is going down: ask another."""
+    """The process is going down: the caller should ask another."""
     write_bundle(tmp_path / "pt-en")
     engines = FakeEngines(Clock())
     translator = open_translator(tmp_path, engines)

@@ -42,7 +42,7 @@ async def test_the_source_can_be_detected(tmp_path: Path, open_translator: OpenT
 
 
 async def test_detection_knows_the_served_languages_only(tmp_path: Path, open_translator: OpenTranslator) -> None:
-    """Nobody is told of a language that cannot be translated here."""
+    """A language that cannot be translated here is not answered."""
     write_bundle(tmp_path / "pt-en")
     detections = open_translator(tmp_path).detect("Où est la bibliothèque ?")
     assert {detection.language for detection in detections} == {"pt", "en"}
@@ -65,7 +65,7 @@ async def test_unknown_pairs_and_empty_catalogs_are_told_apart(tmp_path: Path, o
 async def test_a_language_may_be_written_otherwise(
     tmp_path: Path, open_translator: OpenTranslator, source: str, target: str
 ) -> None:
-    """In large letters, or with a region that no bundle has; the answer and the metrics name it as the bundle does."""
+    """In capitals, or with a region that no bundle has; the answer and the metrics use the bundle's code."""
     write_bundle(tmp_path / "pt-en", "reverse")
     text = "O menino comprou pão na padaria."
     result = await open_translator(tmp_path).translate([text], source, target, TranslationOptions())
@@ -74,7 +74,7 @@ async def test_a_language_may_be_written_otherwise(
 
 
 async def test_a_region_of_its_own_goes_first(tmp_path: Path, open_translator: OpenTranslator) -> None:
-    """A bundle for Brazil is not passed over for one that is for all of Portuguese."""
+    """A bundle for pt-BR is preferred to one for pt."""
     write_bundle(tmp_path / "en-pt", "reverse", [("en", "pt")])
     write_bundle(tmp_path / "en-br", "reverse", [("en", "pt-BR")])
     translator = open_translator(tmp_path)

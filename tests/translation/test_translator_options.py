@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from dragoman.service import errors
-from dragoman.service.translation import decoding
+from dragoman.service.translation import decode, request, translator
 from dragoman.service.translation.contract import SegmentWarning, TranslationLimits, TranslationOptions
-from dragoman.service.translation.plan import SegmentPlan, Unit
+from dragoman.service.translation.unit import Plan, Unit, units_of
 from tests.bundles.fakes import FakeEngines, tokenizer, write_bundle
 from tests.clock import Clock
 from tests.translation.asking import translate
@@ -52,28 +52,28 @@ async def test_a_target_prefix_begins_the_first_translated_segment(
 async def test_a_prefix_costs_a_long_text_nothing(
     tmp_path: Path, open_translator: OpenTranslator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its segment is looked for once, not once for every segment; and nobody remembers it afterwards."""
-    looks, units = [0], SegmentPlan.units.fget
-    assert units is not None
+    """Its segment is looked for once, not once for every segment; and its options are not kept in a cache."""
+    looks = [0]
 
-    def counted(plan: SegmentPlan) -> list[Unit]:
+    def counted(plan: Plan) -> list[Unit]:
         looks[0] += 1
-        return units(plan)
+        return units_of(plan)
 
     write_bundle(tmp_path / "pt-en")
-    remembered = decoding._decoding_options.cache_info().currsize
-    monkeypatch.setattr(SegmentPlan, "units", property(counted))
+    remembered = decode._decoding_options.cache_info().currsize
+    for module in (translator, request):  # where the segment is looked for
+        monkeypatch.setattr(module, "units_of", counted)
     options = TranslationOptions(glossary={"foo": "bar"}, target_prefix="O")
     (result,) = (
         await open_translator(tmp_path).translate(["foo\n" * 200 + "O gato."], "pt", "en", options)
     ).translations
     assert result.text == "bar\n" * 200 + "O gato."
     assert looks[0] <= 3 * 201
-    assert decoding._decoding_options.cache_info().currsize <= remembered + 1
+    assert decode._decoding_options.cache_info().currsize <= remembered + 1
 
 
 async def test_a_prefix_may_quote_a_placeholder(tmp_path: Path, open_translator: OpenTranslator) -> None:
-    """It is the same placeholder then, not a second copy in text."""
+    """The quoted span is that placeholder, not a second copy in text."""
     write_bundle(tmp_path / "pt-en")
     translation = await translate(
         open_translator(tmp_path), "Veja {nome} agora.", target_prefix="Veja {nome}", strict=True
@@ -83,11 +83,11 @@ async def test_a_prefix_may_quote_a_placeholder(tmp_path: Path, open_translator:
 
 
 async def test_a_prefix_may_quote_placeholders_in_any_order(tmp_path: Path, open_translator: OpenTranslator) -> None:
-    """One that it names before another was taken for text, and came a second time."""
+    """A placeholder that was quoted out of order was taken for text and came a second time."""
     write_bundle(tmp_path / "pt-en")
     translator = open_translator(tmp_path)
-    with await translator.begin(["Envie {nome} para {cidade}."], "pt", "en", TranslationOptions(), "") as work:
-        planner, unit = work.texts[0].planners[0], work.texts[0].plan.segments[0].units[0]
+    with await translator.begin(["Envie {nome} para {cidade}."], "pt", "en", TranslationOptions(), "") as active:
+        planner, (unit,) = active.texts[0].planners[0], units_of(active.texts[0].plans[0])
         ids = planner.target_prefix_ids("Para {cidade}, {nome}", unit)
         assert planner.tokenizer.decode_parts(ids) == ["Para ", 1, ", ", 0]
 
@@ -95,7 +95,7 @@ async def test_a_prefix_may_quote_placeholders_in_any_order(tmp_path: Path, open
 async def test_a_prefix_that_quotes_a_lost_placeholder_does_not_double_it(
     tmp_path: Path, open_translator: OpenTranslator
 ) -> None:
-    """In the second attempt the placeholder stands by itself, and the prefix goes up to it."""
+    """In pieces the placeholder stands alone, and the prefix is cut before it."""
     write_bundle(tmp_path / "pt-en", "double")
     text = "Veja {nome} e {outro} agora."
     translation = await translate(open_translator(tmp_path), text, target_prefix="Veja {nome}")
@@ -106,7 +106,7 @@ async def test_a_prefix_that_quotes_a_lost_placeholder_does_not_double_it(
 async def test_a_prefix_that_goes_on_in_its_last_word_is_reported(
     tmp_path: Path, open_translator: OpenTranslator
 ) -> None:
-    """The prefix should end at a word boundary; the caller learns where it did not."""
+    """A prefix should end with a whole word; a warning tells the caller that it did not."""
     write_bundle(tmp_path / "pt-en")
     ids = tokenizer().encode(["extraordinariamente"])
     starts = (tokenizer().decode(ids[:count]) for count in range(1, len(ids)))

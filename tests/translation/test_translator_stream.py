@@ -19,7 +19,7 @@ from tests.translation.conftest import OpenTranslator
 async def test_the_stream_joined_is_the_text(
     tmp_path: Path, open_translator: OpenTranslator, kind: str, options: dict[str, Any]
 ) -> None:
-    """And its segments and its end are those of the answer that is not streamed."""
+    """Segments and result are those of the answer that is not streamed."""
     write_bundle(tmp_path / "pt-en", kind)
     translator = open_translator(tmp_path)
     text = "  O gato dorme.\n\n- Veja {nome} e a casa azul.\nFim. \n"
@@ -31,7 +31,7 @@ async def test_the_stream_joined_is_the_text(
 
 
 async def test_events_come_in_the_order_of_the_text(tmp_path: Path, open_translator: OpenTranslator) -> None:
-    """Segments decode side by side; later ones wait for their turn to be told."""
+    """Segments are decoded side by side, but their events come in order."""
     write_bundle(tmp_path / "pt-en")
     events = await events_of(open_translator(tmp_path), "O jardim da casa é muito grande. Fim. O gato dorme.")
     order = [event.segment if isinstance(event, TokenEvent) else event.index for event in events[:-1]]  # type: ignore[union-attr]
@@ -65,7 +65,7 @@ async def test_a_bundle_that_recommends_a_beam_gets_it(tmp_path: Path, open_tran
 async def test_a_bundle_recommends_no_more_than_the_server_allows(
     tmp_path: Path, open_translator: OpenTranslator
 ) -> None:
-    """The limit is the operator's: a bundle from elsewhere must not lift it, nor be refused by it."""
+    """A bundle's recommendation must not exceed the operator's limit, and must not be refused because of it."""
     write_bundle(tmp_path / "pt-en", default_beam_size=6)
     engines = FakeEngines()
     translator = open_translator(tmp_path, engines, TranslationLimits(max_beam_size=3))
@@ -84,14 +84,14 @@ async def test_the_last_hop_streams(tmp_path: Path, open_translator: OpenTransla
 
 
 async def test_refusals_come_before_the_first_event(tmp_path: Path, open_translator: OpenTranslator) -> None:
-    """So that HTTP can still answer with a status."""
+    """HTTP can still answer with a status then."""
     write_bundle(tmp_path / "pt-en")
     with pytest.raises(errors.UnknownPair):
         await anext(open_translator(tmp_path).stream("\n\nO gato.", "fr", "en", TranslationOptions()))
 
 
 async def test_closing_a_stream_frees_its_rows(tmp_path: Path, open_translator: OpenTranslator) -> None:
-    """Whoever stops reading stops the work."""
+    """When the reader stops, the work stops."""
     write_bundle(tmp_path / "pt-en")
     engines = FakeEngines(Clock())
     translator = open_translator(tmp_path, engines)
@@ -103,7 +103,7 @@ async def test_closing_a_stream_frees_its_rows(tmp_path: Path, open_translator: 
 
 
 async def test_identical_streams_at_one_time_share_a_decode(tmp_path: Path, open_translator: OpenTranslator) -> None:
-    """Each of them says all of it, whenever it came."""
+    """Each stream gives the whole text, whenever it began."""
     write_bundle(tmp_path / "pt-en")
     engines = FakeEngines(Clock())
     translator = open_translator(tmp_path, engines)

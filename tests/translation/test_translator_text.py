@@ -43,7 +43,7 @@ async def test_segments_are_translated_one_by_one(tmp_path: Path, open_translato
 
 @pytest.mark.parametrize("text", ["", "   ", "\n\n", "12345", "😀", "---", "https://example.com"])
 async def test_text_without_words_passes_through(tmp_path: Path, open_translator: OpenTranslator, text: str) -> None:
-    """Nothing to translate is no reason to invent something."""
+    """Without anything to translate, nothing must be invented."""
     write_bundle(tmp_path / "pt-en", "reverse")
     translator = open_translator(tmp_path)
     translation = await translate(translator, text)
@@ -73,7 +73,7 @@ async def test_a_sentence_too_long_for_the_model_is_split_and_says_so(
 
 
 async def test_a_word_of_50000_characters_survives(tmp_path: Path, open_translator: OpenTranslator) -> None:
-    """The worst of texts: no error, nothing lost."""
+    """The worst kind of text: no error, nothing lost."""
     write_bundle(tmp_path / "pt-en")
     text = "a" * 50_000
     translation = await translate(open_translator(tmp_path), text)

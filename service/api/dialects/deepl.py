@@ -19,8 +19,6 @@ Errors are `{"message": str, "detail": str}`: the client joins both to a string.
 503, so 422 becomes 400 and an exhausted quota 456. The body has no field for warnings: they are in a response header.
 """
 
-import re
-from collections.abc import Iterator
 from typing import Any
 
 from fastapi import APIRouter
@@ -35,11 +33,9 @@ from dragoman.service.api.metered import let_in, translate
 from dragoman.service.api.refusals import COMMON_REFUSALS, document
 from dragoman.service.errors import BadRequest, DragomanError, InvalidRequest, QuotaExceeded, TooLarge, UnknownPair
 from dragoman.service.translation.contract import AUTO, Translation, TranslationOptions
-from dragoman.service.translation.spans import outermost
+from dragoman.service.translation.markup import TAG_NAME, elements_named
 
-TAG_NAME = re.compile(r"[A-Za-z_][\w:.-]{0,63}")
-IGNORED_TAG = re.compile(rf"<(?P<close>/?)(?P<name>{TAG_NAME.pattern})(?:\s[^<>]*+)?(?<!/)>")
-MOST_IGNORED = 1000  # different elements; each becomes a term of the glossary
+MOST_IGNORED = 1000  # different elements: each is looked for like a term of a glossary
 QUOTA_STATUS = 456  # DeepL's own
 UNLIMITED = 1_000_000_000_000  # DeepL's answer for an account without a limit
 VARIETIES = {  # the client refuses plain EN and PT as targets before it sends anything
@@ -184,30 +180,12 @@ def _ignored_elements(fields: Fields, texts: list[str]) -> dict[str, str]:
     names = [name.strip() for part in lists for name in part.split(",") if name.strip()]
     if not all(TAG_NAME.fullmatch(name) for name in names):
         raise BadRequest("Value for 'ignore_tags' not supported; give a list of tag names.")
-    elements = dict.fromkeys(element for text in texts for element in _elements(text, frozenset(names)))
+    elements = dict.fromkeys(element for text in texts for element in elements_named(text, frozenset(names)))
     if len(elements) > MOST_IGNORED:
         raise TooLarge(
             f"'ignore_tags' marks {len(elements)} different elements; send at most {MOST_IGNORED} in one request."
         )
     return {element: element for element in elements}
-
-
-def _elements(text: str, names: frozenset[str]) -> Iterator[str]:
-    """The elements of these names, from the opening tag to the one that closes it; only the outermost ones.
-
-    One pass pairs all tags. Searching for each closing tag by itself would read the rest of the text for every tag that
-    is never closed.
-    """
-    ends: dict[int, int] = {}
-    waiting: dict[str, list[int]] = {}
-    for tag in IGNORED_TAG.finditer(text) if names else ():
-        opened = waiting.setdefault(tag["name"], [])
-        if not tag["close"] and tag["name"] in names:
-            opened.append(tag.start())
-        elif tag["close"] and opened:
-            ends[opened.pop()] = tag.end()
-    for start, end in outermost(ends):
-        yield text[start:end]
 
 
 def _translation_json(text: str, translation: Translation) -> dict[str, Any]:

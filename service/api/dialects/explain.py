@@ -1,7 +1,7 @@
 """`POST /v1/explain`: how one segment of a text was translated, from the model that translated it.
 
-What an explanation holds is described in `service.translation.explain`; this file reads the request, charges for it and
-writes the explanation as JSON. It is part of the native dialect.
+What an explanation holds is described in `service.translation.explanations`; this file reads the request, charges for
+it and writes the explanation as JSON. It is part of the native dialect.
 """
 
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ from dragoman.service.api.validation import document_body, read_json
 from dragoman.service.engine.explainer import BeamTree
 from dragoman.service.errors import NotFound
 from dragoman.service.translation.contract import AUTO
-from dragoman.service.translation.explain import Explained, ExplainedToken, ExplainOptions, Floats, NumbersOf
+from dragoman.service.translation.explanations import Explained, ExplainedToken, ExplainOptions, Floats, NumbersOf
 
 router = APIRouter(prefix="/v1", tags=["native"])
 

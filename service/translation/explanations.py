@@ -1,7 +1,7 @@
-"""Explain one segment of a text: decode it as `translate` does, then have the model show how that came about.
+"""Explain one segment of a text: decode it as `translate` does, then let the model show how the result came about.
 
-The tokens come from the engine that serves, through its queue; the explain graph only reads them. At most one
-explanation is computed at a time and few wait for it, so that looking never takes the server from those who translate.
+The tokens come from the serving engine, through its queue; the explain graph only reads them. At most one explanation
+is computed at a time and few wait for it, so that explanations do not slow down translations.
 """
 
 import asyncio
@@ -29,14 +29,15 @@ from dragoman.service.engine.job import (
     JobRejected,
     QueueFull,
 )
+from dragoman.service.translation.answers import read_answer, source_token_text, token_text
 from dragoman.service.translation.arrival import arrival
 from dragoman.service.translation.contract import TranslationOptions
-from dragoman.service.translation.decoding import refusal
+from dragoman.service.translation.decode import refusal
 from dragoman.service.translation.explainers import Explainers
 from dragoman.service.translation.placeholders import plain_text
-from dragoman.service.translation.plan import Planner, Unit
+from dragoman.service.translation.plan import Planner, TextPlan
 from dragoman.service.translation.translator import Translator
-from dragoman.service.translation.work import TextWork
+from dragoman.service.translation.unit import Unit, units_of
 
 Floats = npt.NDArray[np.float32]
 
@@ -93,7 +94,7 @@ class Explained:
     source: str
     text: str
     finish_reason: FinishReason
-    retried: bool  # placeholders were lost, so that the translation was made in pieces instead
+    retried: bool  # this decode lost placeholders, so `translate` tries again in another way
     source_tokens: tuple[tuple[int, str], ...]
     target_tokens: tuple[ExplainedToken, ...]
     cross_attention: Floats  # [layers, heads, T, S]
@@ -104,7 +105,7 @@ class Explained:
     alternatives: tuple[tuple[str, float], ...]  # the n-best list: text and score
     numbers: Mapping[str, Floats] | None
     largest_difference: float  # between the decoder's log-probabilities and the explain graph's
-    same_choices: bool  # greedy: the explain graph would have chosen every token, too
+    same_choices: bool  # greedy: the explain graph has the same most likely tokens
     architecture: Architecture
     model_name: str
     model_version: str
@@ -130,13 +131,13 @@ class _Decoded:
         return (*self.best.ids, eos_id) if self.best.finished else self.best.ids
 
     def text(self, token_id: int) -> str:
-        return self.planner.token_text(self.unit, token_id)
+        return token_text(self.planner.tokenizer, self.unit, token_id)
 
     def source_text(self, token_id: int) -> str:
-        return self.planner.source_token_text(self.unit, token_id)
+        return source_token_text(self.planner.tokenizer, self.unit, token_id)
 
     def read(self, hypothesis: Hypothesis) -> str:
-        return plain_text(self.planner.read(self.unit, hypothesis.ids)[0])
+        return plain_text(read_answer(self.planner.tokenizer, self.unit, hypothesis.ids)[0])
 
 
 class Explanations:
@@ -155,8 +156,8 @@ class Explanations:
         self, text: str, source: str, target: str, options: ExplainOptions, tenant: str = ""
     ) -> Explained:
         translation = TranslationOptions(beam_size=options.beam_size, n_best=options.beam_size or 1)
-        with await self._translator.begin([text], source, target, translation, tenant) as work:
-            planned = work.texts[0]
+        with await self._translator.begin([text], source, target, translation, tenant) as request:
+            planned = request.texts[0]
             planner, unit = _find(planned, options)
             decoded = _choose(planner, unit, await self._decode(planner, unit, options))
             return await self._in_turn(planned, decoded, options)
@@ -170,18 +171,18 @@ class Explanations:
         except (QueueFull, JobRejected, EngineStopped, EngineFailure) as error:
             raise refusal(error) from error
 
-    async def _in_turn(self, planned: TextWork, decoded: _Decoded, options: ExplainOptions) -> Explained:
+    async def _in_turn(self, planned: TextPlan, decoded: _Decoded, options: ExplainOptions) -> Explained:
         if not self._places.acquire(blocking=False):
-            raise errors.QueueFull("Others are being explained something; try again in a moment.", 1.0)
+            raise errors.QueueFull("The server is busy with other explanations; try again in a moment.", 1.0)
         served = decoded.planner.hop.served
         work = self._explainers.submit(served, functools.partial(self._explain, planned, decoded, options))
         work.add_done_callback(lambda _: self._places.release())
         return await asyncio.wrap_future(work)
 
     def _explain(
-        self, planned: TextWork, decoded: _Decoded, options: ExplainOptions, explainer: Explainer
+        self, planned: TextPlan, decoded: _Decoded, options: ExplainOptions, explainer: Explainer
     ) -> Explained:
-        """On a thread: the graph's pass, the tree, and both put into words."""
+        """On a thread: run the graph, grow the tree, and describe both."""
         started_at = self._clock()
         served = decoded.planner.hop.served
         source_ids, target_ids = decoded.unit.source_ids, decoded.target_ids
@@ -192,10 +193,10 @@ class Explanations:
         greedy = arrays["ids"][:, 0].tolist() == list(target_ids)
         gaps = np.abs(arrays["label_log_probs"][:, 0] - np.array(decoded.best.log_probs[: len(target_ids)]))
         return Explained(
-            source_language=planned.source,
+            source_language=planned.language,
             segment=options.segment,
-            num_segments=len(planned.plan.segments),
-            source=planned.plan.split.source(options.segment),
+            num_segments=len(planned.segments),
+            source=planned.source(options.segment),
             text=decoded.read(decoded.best),
             finish_reason=decoded.result.finish_reason,
             retried=not decoded.kept,
@@ -225,24 +226,24 @@ def _beam_size(options: ExplainOptions, planner: Planner) -> int:
     return planner.default_beam_size if options.beam_size is None else options.beam_size
 
 
-def _find(planned: TextWork, options: ExplainOptions) -> tuple[Planner, Unit]:
-    """The unit to explain; raises where there is none, or more than one model in a row."""
-    segments = planned.plan.segments
+def _find(planned: TextPlan, options: ExplainOptions) -> tuple[Planner, Unit]:
+    """The unit to explain; raises if there is none, or if the pair goes through two models."""
+    segments = planned.segments
     if not segments or not planned.planners:
         raise errors.InvalidRequest("There is nothing to translate here, so there is nothing to explain.")
     if len(planned.planners) > 1:
         raise errors.InvalidRequest(
-            f"This pair goes through {planned.pivot}, by two models in a row; explain each of the two pairs by itself."
+            f"This pair goes through {planned.pivot}, with two models in a row; explain each of the two pairs alone."
         )
     if options.segment >= len(segments):
         raise errors.InvalidRequest(f"The text has {len(segments)} segments; the first is number 0.")
     planner, bundle = planned.planners[0], planned.planners[0].hop.served.bundle
     if EXPLAIN not in bundle.files:
         raise errors.NotFound("This bundle carries no explain graph; export it again to explain its translations.")
-    units = segments[options.segment].units
+    units = units_of(planned.plans[options.segment])
     if not units:
-        raise errors.InvalidRequest("This segment has no words, so it is copied and there is nothing to explain.")
-    unit = planner.without_tags(units[0]) or units[0]  # as it is decoded
+        raise errors.InvalidRequest("This segment has no words: it is copied, so there is nothing to explain.")
+    (unit,) = units_of(next(planner.attempts(units[0], _beam_size(options, planner))))  # as it is decoded first
     _check_numbers(bundle.architecture, unit, options.numbers)
     return planner, unit
 
@@ -267,7 +268,7 @@ def _choose(planner: Planner, unit: Unit, result: DecodingResult) -> _Decoded:
     """The hypothesis that `translate` takes: the first that kept every placeholder."""
     if not result.hypotheses:
         raise errors.DeadlineExceeded("The request's time ran out before its translation began; try later.")
-    found = [(each, planner.read(unit, each.ids)[1]) for each in result.hypotheses]
+    found = [(each, read_answer(planner.tokenizer, unit, each.ids)[1]) for each in result.hypotheses]
     best, kept = next(((each, kept) for each, kept in found if kept), found[0])
     return _Decoded(planner, unit, result, best, kept)
 
@@ -307,7 +308,7 @@ def _choices(
 
 
 def _numbers(arrays: Mapping[str, Floats], wanted: NumbersOf) -> dict[str, Floats]:
-    """One layer and head of what is kept for all of them."""
+    """The numbers of one layer and head."""
     numbers = {name: arrays[name].reshape(-1, arrays[name].shape[-1]) for name in _WHOLE_NUMBERS}
     for part, layer in (("encoder", wanted.encoder_layer), ("cross", wanted.decoder_layer)):
         for name in _HEAD_NUMBERS:
