@@ -29,14 +29,15 @@ FORBIDDEN = {
 # room or module of service -> the rooms and modules of service that it may import. There are no exceptions: what a room
 # needs from a room above it is passed in by `assembly` or `app`. Rooms that are not built yet have their line, too.
 DOMAIN = ("bundles", "engine", "catalog", "translation")
-EDGE = (*DOMAIN, "documents", "storage", "telemetry", "errors", "settings")
+EDGE = (*DOMAIN, "documents", "storage", "telemetry", "errors", "settings", "language_codes")
 MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "errors": (),
+    "language_codes": (),
     "settings": (),
     "bundles": (),
     "engine": ("bundles",),
-    "catalog": ("bundles", "engine"),
-    "translation": (*DOMAIN, "errors"),
+    "catalog": ("bundles", "engine", "language_codes"),
+    "translation": (*DOMAIN, "errors", "language_codes"),
     "documents": (*DOMAIN, "errors"),
     "storage": ("errors",),
     "telemetry": ("engine", "errors"),  # the rooms of DOMAIN know it only by their own protocols

@@ -6,9 +6,11 @@ With `--whole-batches` rows join only an empty batch, to compare with. Everythin
 settings from the environment.
 """
 
-import argparse
 from functools import partial
 from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from dragoman.service.assembly import build_parts
 from dragoman.service.commands.serve import run_server
@@ -16,16 +18,16 @@ from dragoman.service.process import interpreter
 from dragoman.service.settings import load_settings
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description="Serve for a benchmark.")
-    parser.add_argument("--port", type=int, required=True)
-    parser.add_argument("--bundles", type=Path)
-    parser.add_argument("--whole-batches", action="store_true")
-    given = parser.parse_args()
+def serve(
+    port: Annotated[int, typer.Option()],
+    bundles: Annotated[Path | None, typer.Option()] = None,
+    whole_batches: Annotated[bool, typer.Option("--whole-batches")] = False,
+) -> None:
+    """Serve for a benchmark."""
     with interpreter.serving():
-        build = partial(build_parts, single_flight=False, continuous=not given.whole_batches)
-        run_server(load_settings(port=given.port, bundles=given.bundles), build)
+        build = partial(build_parts, single_flight=False, continuous=not whole_batches)
+        run_server(load_settings(port=port, bundles=bundles), build)
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(serve)

@@ -14,9 +14,10 @@ from pathlib import Path
 from dragoman.service.bundles.manifest import Bundle, BundleError, read_bundle
 from dragoman.service.catalog.folders import Signature, folders_in, may_hold_bundle, signature
 from dragoman.service.catalog.golden import check_golden
-from dragoman.service.catalog.routes import Codes, Route, Shadow, base_language, choose, label, ways_between
+from dragoman.service.catalog.routes import Codes, Route, Shadow, choose, label, ways_between
 from dragoman.service.catalog.served import Hop, Lease, Served, Tokenizer
 from dragoman.service.engine.loop import Engine
+from dragoman.service.language_codes import base_language
 
 
 class NoRouteError(LookupError):

@@ -34,11 +34,6 @@ class Shadow:
         return f"{label(self.bundle)} does not serve {source} to {target}, because {label(self.by)} {why}"
 
 
-def base_language(code: str) -> str:
-    """A language without its region: `pt` for `pt-BR` and for `PT`."""
-    return code.partition("-")[0].lower()
-
-
 def label(bundle: Bundle) -> str:
     return f"{bundle.name} {bundle.version}"
 

@@ -180,7 +180,7 @@ def _check_pair(source: str, target: str, routes: "Sequence[Route]") -> None:
 def _serving(root: Path, source: str, target: str) -> list[Path]:
     """The bundles in `root` that serve the pair by themselves, or else all: the way may lead through two of them."""
     from dragoman.service.bundles.manifest import MANIFEST, read_bundle
-    from dragoman.service.catalog.routes import base_language
+    from dragoman.service.language_codes import base_language
 
     paths = sorted(path.parent for path in root.glob(f"*/{MANIFEST}"))
     pairs = {

@@ -123,7 +123,7 @@ function render() {
       el("p", { class: "fine" }, "Point at a token, or move to it with Tab, to see what it looked at. The gold line is how sure the model was."),
       el("div", { class: "row-label", id: "source-label" }, nameOf(answer.source_language)), sourceRow(),
       el("div", { class: "row-label", id: "target-label" }, nameOf(state.target)), targetRow(),
-      answer.retried ? el("p", { class: "notes" }, "A placeholder was lost in this decode, so the translation you get was made in pieces instead.") : null),
+      answer.retried ? el("p", { class: "notes" }, "A placeholder was lost in this decode, so the translation you get was made in another way instead.") : null),
     el("div", { class: "split" }, attentionCard(), choicesCard()),
     answer.beam ? el("div", { class: "card" }, el("h2", {}, "The search"), el("p", { class: "fine" }, "Grey leaves were considered and left; gold ones are the n-best list."), beamTree(answer.beam, answer.hypotheses)) : null,
     consistency());

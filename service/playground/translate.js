@@ -13,7 +13,7 @@ const REASONS = {
 };
 const WARNINGS = {
   sentence_split: "a sentence was too long for the model and was split",
-  placeholder_retried: "an address, variable or term was lost at first; translated again in pieces, all are there",
+  placeholder_retried: "an address, variable or term was lost at first; translated again in another way, all are there",
   placeholder_lost: "an address, variable or glossary term is missing or doubled",
   unknown_characters_copied: "characters that the model does not know were copied, not translated",
   alternatives_dropped: "some alternatives had lost a placeholder and are not shown",

@@ -21,7 +21,7 @@ from dragoman.service.app import create_app
 from dragoman.service.settings import Settings
 from tests.api.rooms import Runners, write_bundles
 
-MAX_DEPTH, MAX_DEPTH_OF_RETRIES = 20, 21
+MAX_DEPTH, MAX_DEPTH_OF_RETRIES = 20, 20
 MAX_TYPES = 12
 OURS = str(Path(dragoman.service.__file__).parent)
 WORD = "jardim"  # in every text: what holds it carries the text

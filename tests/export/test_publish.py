@@ -10,7 +10,7 @@ import pytest
 from dragoman.export import ExportError
 from dragoman.export.publish import Staging, publishing
 from dragoman.service.bundles.manifest import MANIFEST, MODEL_CARD, Bundle, BundleError, read_bundle
-from dragoman.service.catalog.catalog import directories_in
+from dragoman.service.catalog.folders import folders_in
 
 
 def names(folder: Path) -> set[str]:
@@ -37,7 +37,7 @@ def test_files_manifest_and_evidence_become_a_bundle(tiny_bundle: Bundle, tmp_pa
     """The step knows nothing of torch or training: it lists the files that are there, and adds the card."""
     with publishing(tmp_path / "made") as staging:
         fill(staging, tiny_bundle, "7")
-        assert directories_in(tmp_path) == []  # a server that looks now sees nothing
+        assert folders_in(tmp_path) == []  # a server that looks now sees nothing
     assert read_bundle(tmp_path / "made") == replace(
         tiny_bundle, path=tmp_path / "made", version="7", files=read_bundle(tmp_path / "made").files
     )

@@ -104,7 +104,7 @@ class ExplainResponse(BaseModel):
     source: str
     text: str
     finish_reason: str
-    retried: bool = Field(description="Placeholders were lost here; the translation was made in pieces instead")
+    retried: bool = Field(description="Placeholders were lost here; the translation was made in another way instead")
     source_tokens: list[SourceToken]
     target_tokens: list[TargetToken]
     cross_attention: list[list[list[list[float]]]] = Field(description="[layer][head][target token][source token]")
