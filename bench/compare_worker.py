@@ -14,11 +14,10 @@ import sys
 import time
 from collections.abc import Sequence
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-SERVICE = "dragoman.service" if find_spec("dragoman") else "service"  # as the oldest trees call it
+SERVICE = "dragoman.service" if (Path(sys.argv[1]) / "setup.py").exists() else "service"  # as older trees call it
 
 
 def _of(module: str, *names: str) -> list[Any]:
