@@ -193,7 +193,9 @@ class Decoder:
             segments = [await self.translate(requests[0])]
         else:
             segments = list(await asyncio.gather(*(self.translate(request) for request in requests)))
-        return segments[0] if is_whole(plan) else _assembled(plan, segments, requests[0].planner.hop.pair.target)
+        if is_whole(plan):
+            return segments[0]
+        return _assembled(plan, segments, requests[0].planner.hop.pair.target if requests else "")
 
     async def follow(self, plan: Plan, requests: Sequence[DecodeRequest]) -> Segment:
         """Submit and collect, for work that follows other work."""

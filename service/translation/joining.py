@@ -1,7 +1,6 @@
-"""What stands between two translated segments: what stood between their sources, except for a space that only one of the
-two languages writes.
+"""What stands between two translated segments: what stood between their sources, but spaces as the target has them.
 
-`今天。明天。` has nothing between its sentences, and `Today. Tomorrow.` has a space. The space is added or left out only
+`今天。明天。` has nothing between its sentences, and `Today. Tomorrow.` has a space. It is added or left out only
 where the script changes at that very place, so text that was copied joins back as it was.
 """
 

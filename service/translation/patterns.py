@@ -28,6 +28,7 @@ class Pattern:
 
 _TAIL = r"[^\s<>\"“”«»`。，、；：！？（）「」『』【】《》〈〉]"
 _LETTER = rf"(?:(?![{UNSPACED}])\w)"
+_HOST = rf"(?:{_LETTER}|-){{1,63}}+(?:\.(?:{_LETTER}|-){{1,63}}+){{1,5}}"
 _NO_LETTER_BEFORE = re.compile(r"\(\?<!\[\\w([^\]]*)\]\)")
 _TLD = r"(?:com|org|net|edu|gov|mil|info|biz|io|dev|app|ai)(?:\.[a-z]{2})?"
 _EXTENSION = (
@@ -130,7 +131,7 @@ PATTERNS: tuple[Pattern, ...] = (
     _pattern(SpanKind.VARIABLE, rf"(?<![\w$])\$[A-Za-z_]{_LETTER}{{0,60}}+", r"\$"),
     _pattern(
         SpanKind.HANDLE,
-        rf"(?<![\w@./])@[A-Za-z_]{_LETTER}{{0,49}}+(?:[.-]{_LETTER}{{1,30}}+){{0,3}}(?:@(?:{_LETTER}|-){{1,63}}+(?:\.(?:{_LETTER}|-){{1,63}}+){{1,5}})?",
+        rf"(?<![\w@./])@[A-Za-z_]{_LETTER}{{0,49}}+(?:[.-]{_LETTER}{{1,30}}+){{0,3}}(?:@{_HOST})?",
         "@",
     ),
     _pattern(SpanKind.HANDLE, r"(?<![\w&#/])#\w++", "#"),

@@ -175,17 +175,9 @@ class _Neighbours:
         for left, right in itertools.pairwise(parts):
             if isinstance(left, int) and isinstance(right, int):
                 self.glued_pairs.add((left, right))
-            elif (
-                isinstance(left, str)
-                and isinstance(right, int)
-                and (_ends_word(left) or (left[-1].isalnum() and _closes(spans[right])))
-            ):
+            elif isinstance(left, str) and isinstance(right, int) and _touches(left[-1], _closes(spans[right])):
                 self.glued_before.add(right)
-            elif (
-                isinstance(left, int)
-                and isinstance(right, str)
-                and (_begins_word(right) or (right[0].isalnum() and _opens(spans[left])))
-            ):
+            elif isinstance(left, int) and isinstance(right, str) and _touches(right[0], _opens(spans[left])):
                 self.glued_after.add(left)
         self.spaced_after = {number for number in self.glued_after if spans[number].kind.stands_apart}  # by `spaced`
 
@@ -197,6 +189,11 @@ class _Neighbours:
         if isinstance(right, int):
             return _ends_word(left) and right not in self.glued_before
         return False
+
+
+def _touches(letter: str, inside: bool) -> bool:
+    """Whether a letter beside a span is to be beside it again; `inside` says that it is inside the span's element."""
+    return letter.isalnum() and (inside or not is_unspaced(letter))
 
 
 def _begins_word(text: str) -> bool:

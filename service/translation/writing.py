@@ -15,7 +15,7 @@ UNSPACED = (
     "\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u2e80-\u312f\u31a0-\u9fff\uf900-\ufaff\uff01-\uff9f\U00020000-\U0003ffff"
 )
 # Of these, the scripts that write no space between sentences either.
-_WIDE = re.compile("[\u2e80-\u312f\u31a0-\u9fff\uf900-\ufaff\uff01-\uff9f\U00020000-\U0003ffff]")
+_WIDE = re.compile(f"[{_WIDE_RANGES}]")
 _UNSPACED = re.compile(f"[{UNSPACED}]")
 _HANGUL = re.compile("[\u1100-\u11ff\u3130-\u318f\uac00-\ud7ff]")
 _TIGHT = frozenset(("zh", "ja", "yue", "wuu"))
@@ -23,8 +23,8 @@ _TIGHT = frozenset(("zh", "ja", "yue", "wuu"))
 _OTHER_CASE = frozenset(("tr", "az", "crh", "tt"))
 
 _COMMA = frozenset((
-    "bg", "ca", "cs", "da", "de", "el", "es", "et", "eu", "fi", "fr", "gl", "hr", "hu", "id", "is", "it", "lt", "lv", "nb",
-    "nl", "nn", "no", "pl", "pt", "ro", "ru", "sk", "sl", "sr", "sv", "tr", "uk", "vi",
+    "bg", "ca", "cs", "da", "de", "el", "es", "et", "eu", "fi", "fr", "gl", "hr", "hu", "id", "is", "it", "lt", "lv",
+    "nb", "nl", "nn", "no", "pl", "pt", "ro", "ru", "sk", "sl", "sr", "sv", "tr", "uk", "vi",
 ))  # fmt: skip
 _POINT = frozenset(("en", "he", "ja", "ko", "th", "yue", "zh"))
 
