@@ -11,9 +11,8 @@ from dragoman.service.language_codes import base_language
 
 # Scripts without spaces between words, as the inside of a character class: Thai, Lao, Tibetan, Burmese, Khmer, Han and
 # kana with their marks, full-width forms.
-UNSPACED = (
-    "\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u2e80-\u312f\u31a0-\u9fff\uf900-\ufaff\uff01-\uff9f\U00020000-\U0003ffff"
-)
+_WIDE_RANGES = "\u2e80-\u312f\u31a0-\u9fff\uf900-\ufaff\uff01-\uff9f\U00020000-\U0003ffff"
+UNSPACED = "\u0e00-\u109f\u1780-\u17ff" + _WIDE_RANGES
 # Of these, the scripts that write no space between sentences either.
 _WIDE = re.compile(f"[{_WIDE_RANGES}]")
 _UNSPACED = re.compile(f"[{UNSPACED}]")
