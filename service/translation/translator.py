@@ -32,11 +32,11 @@ from dragoman.service.translation.contract import (
 )
 from dragoman.service.translation.decode import AskAttention, Decoder
 from dragoman.service.translation.glossary import NO_GLOSSARY, Glossary
+from dragoman.service.translation.joining import Joints
 from dragoman.service.translation.language import Detector
 from dragoman.service.translation.plan import Planner, TextPlan
 from dragoman.service.translation.request import ActiveRequest
 from dragoman.service.translation.request_limits import check_request
-from dragoman.service.translation.segments import separators
 from dragoman.service.translation.streaming import TokenSink
 from dragoman.service.translation.unit import units_of
 
@@ -96,21 +96,22 @@ class Translator:
         of the last hop. Other segments come whole.
         """
         with await self.begin([text], source, target, options, tenant) as request:
-            between = separators(text, request.texts[0].segments)
+            joints = Joints(text, request.texts[0].segments, target)
             sinks = [TokenSink() for _ in request.texts[0].segments]
             segments: list[Segment] = []
             for index, task in enumerate(await request.start(sinks)):
-                separator = between[index]
+                begun, before = False, segments[-1].text if segments else ""
                 async for piece in sinks[index].pieces(task):
-                    yield TokenEvent(index, separator + piece)
-                    separator = ""
+                    yield TokenEvent(index, piece if begun else joints.before(index, before, piece) + piece)
+                    begun = True
                 segments.append(await task)
-                if rest := separator + sinks[index].rest(segments[-1].text):
+                rest = sinks[index].rest(segments[-1].text)
+                if rest := rest if begun else joints.before(index, before, rest) + rest:
                     yield TokenEvent(index, rest)
                 yield SegmentEvent(index, segments[-1])
             result = request.result([segments])
-            if between[-1]:
-                yield TokenEvent(max(0, len(segments) - 1), between[-1])
+            if joints.last:
+                yield TokenEvent(max(0, len(segments) - 1), joints.last)
             yield DoneEvent(result)
 
     def detect(self, text: str) -> list[Detection]:
