@@ -70,11 +70,12 @@ class World:
         self._check_bound()
 
     def _check_bound(self) -> None:
-        """Beyond the bound is only what is in use, or a wish (a single bundle) that is larger than the bound."""
-        held = self.residence.held_bytes()
-        used = sum(SIZES[key] for key in {key for wish in self.using for key in wish.keys})
-        largest = max([sum(SIZES[key] for key in wish.keys) for wish in self.waiting] + [max(SIZES.values())])
-        assert held <= max(self.bound, used + sum(SIZES[key] for key in self.leaving), largest + used)
+        """Beyond the bound is only what is in use or being loaded for a wish that is larger than the bound, or one
+        bundle alone that is."""
+        staying = self.residence.held_bytes() - sum(SIZES[key] for key in self.leaving)
+        used = {key for wish in self.using for key in wish.keys} | set(self.loading)
+        allowed = [used | set(wish.keys) for wish in self.waiting] + [used, {"e"}]
+        assert staying <= max(self.bound, *(sum(SIZES[key] for key in keys) for keys in allowed))
 
     def finish(self) -> None:
         """Everybody leaves when served: then everybody must be served."""
