@@ -107,7 +107,9 @@ class Fetcher:
             if fruitless >= self._tries:
                 break
             self._sleep(min(LONGEST_PAUSE, 2.0**fruitless / 2 if pause is None else pause))
-        raise PullError(f"{what} could not be read ({reason}): check the network and try again, or name another --mirror")
+        raise PullError(
+            f"{what} could not be read ({reason}): check the network and try again, or name another --mirror"
+        )
 
     def _read(self, url: str, what: str) -> bytes:
         chunks, size = [], 0

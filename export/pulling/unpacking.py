@@ -86,7 +86,7 @@ def _gzip(path: Path) -> Iterator[bytes]:
             if member.eof:
                 member = zlib.decompressobj(zlib.MAX_WBITS | 16)
             yield member.decompress(chunk)
-            chunk = member.unused_data  # noqa: PLW2901
+            chunk = member.unused_data
     if not member.eof:
         raise EOFError("its end is missing")
 
@@ -101,7 +101,7 @@ def _zstd(path: Path) -> Iterator[bytes]:
                 if frame.eof:
                     frame = zstandard.ZstdDecompressor().decompressobj()
                 yield frame.decompress(chunk)
-                chunk = frame.unused_data  # noqa: PLW2901
+                chunk = frame.unused_data
     except zstandard.ZstdError as error:
         raise _BrokenError(str(error)) from error
     if not frame.eof:

@@ -9,7 +9,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -23,6 +23,7 @@ INSTALL = "pip install 'dragoman[import]'"
 DEFAULT_BUNDLES = Path("bundles")
 _NICE = 10  # a pull beside a server leaves the processor to it
 _END_SECONDS = 10.0
+_LOOK_SECONDS = 0.2
 
 
 def pull(
@@ -62,7 +63,9 @@ def pulling() -> Any:
 
 @contextmanager
 def pulling_beside(pairs: Sequence[str] | None, bundles: Path | None, options: str = "") -> Iterator[Path | None]:
-    """A process that pulls while the server serves what is there; gives the directory of bundles of both."""
+    """A process that pulls while the server serves what is there; gives the directory of bundles of both.
+
+    Where nothing is there, the server waits for the first pair, not for all."""
     wanted = split_pairs(pairs or ())
     if not wanted:
         yield bundles
@@ -80,9 +83,19 @@ def pulling_beside(pairs: Sequence[str] | None, bundles: Path | None, options: s
         preexec_fn=lambda: os.nice(_NICE),
     )
     try:
+        _wait_for_a_bundle(process, folder)
         yield folder
     finally:
         _end(process)
+
+
+def _wait_for_a_bundle(process: "subprocess.Popen[bytes]", folder: Path) -> None:
+    """A server needs one bundle to start with; the other pairs come while it serves."""
+    while not any(folder.glob("[!.]*/bundle.json")) and not (folder / "bundle.json").is_file():
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(_LOOK_SECONDS)
+            if not any(folder.glob("[!.]*/bundle.json")):
+                fail(f"No pair could be pulled and {folder} has no bundle, so there is nothing to serve.")
 
 
 def _end(process: "subprocess.Popen[bytes]") -> None:
