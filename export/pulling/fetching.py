@@ -9,7 +9,8 @@ import hashlib
 import json
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -97,7 +98,7 @@ class Fetcher:
                 raise PullError(f"{what} redirects without end: name another --mirror") from error
             except httpx.HTTPStatusError as error:
                 raise PullError(_refusal(what, error.response.status_code)) from error
-            except httpx.UnsupportedProtocol as error:
+            except (httpx.UnsupportedProtocol, httpx.InvalidURL) as error:
                 raise PullError(f"{what} is not an address that starts with http:// or https://") from error
             except (httpx.TransportError, httpx.DecodingError, _TryAgainError) as error:
                 reason, pause = _reason(error), getattr(error, "pause", None)
@@ -176,11 +177,10 @@ class _Part:
 
     def write(self, chunks: Any, advance: Callable[[int], None]) -> None:
         done = self.size()
-        with self._path.open("ab") as file:
+        with disk_errors(self.target.parent), self._path.open("ab") as file:
             for chunk in chunks:
-                with disk_errors(self.target.parent):
-                    file.write(chunk)
-                    file.flush()  # what has arrived is there for the next try, whatever happens to this process
+                file.write(chunk)
+                file.flush()  # what has arrived is there for the next try, whatever happens to this process
                 done += len(chunk)
                 advance(done)
 
@@ -193,20 +193,17 @@ class _Part:
         self._about.unlink(missing_ok=True)
 
 
-class disk_errors:  # noqa: N801: it reads as a verb at its place
+@contextmanager
+def disk_errors(folder: Path, only_full: bool = False) -> Iterator[None]:
     """A full or forbidden disk becomes one sentence."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise PullError(f"the disk of {self._folder} is full: free some, or choose another folder") from error
-        if isinstance(error, OSError):
-            raise PullError(f"{self._folder} cannot be written ({error.strerror}): choose another folder") from error
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise PullError(f"the disk of {folder} is full: free some, or choose another folder") from error
+        if only_full:
+            raise
+        raise PullError(f"{folder} cannot be written ({error.strerror}): choose another folder") from error
 
 
 def sha256_of(path: Path) -> str:

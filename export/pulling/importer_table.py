@@ -15,7 +15,7 @@ INSTALL = "pip install 'dragoman[import]'"
 IMPORTERS: dict[ModelKind, tuple[str, str]] = {
     "firefox": ("dragoman.export.importers.firefox", "import_firefox"),
     "marian": ("dragoman.export.importers.marian", "import_marian"),
-    "ctranslate2": ("dragoman.export.importers.ctranslate2", "import_ctranslate2"),
+    "ctranslate2": ("dragoman.export.importers.ctranslate2_model", "import_ctranslate2"),
 }
 
 

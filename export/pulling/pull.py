@@ -130,7 +130,7 @@ class Puller:
         """The importer's bundle, with its origin in the manifest."""
         sides = (release.source, release.target)
         try:
-            with disk_errors(self._places.to):
+            with disk_errors(self._places.to, only_full=True):
                 importer(folder, out, sides, self._precision, False, self._watcher.say)
         except (PullError, ExportError, BundleError):
             raise
@@ -139,7 +139,7 @@ class Puller:
         bundle = read_bundle(out)
         if sides not in [(pair.source, pair.target) for pair in bundle.pairs]:
             raise PullError(f"the model of {release.origin} does not translate {release.pair}: take another one")
-        bundle = replace(bundle, training={**bundle.training, "origin": _origin(release, folder)})
+        bundle = replace(bundle, training=_with_origin(bundle, _origin(release, folder)))
         (out / MANIFEST).write_text(bundle.to_json(), "utf-8")
         return bundle
 
@@ -155,6 +155,12 @@ def installed(path: Path) -> Bundle | None:
 def _release_of(bundle: Bundle) -> tuple[object, object]:
     origin = bundle.training.get("origin")
     return (origin.get("registry"), origin.get("release")) if isinstance(origin, dict) else (None, None)
+
+
+def _with_origin(bundle: Bundle, origin: dict[str, object]) -> dict[str, object]:
+    """What the importer found in the files stays; the registry knows the rest."""
+    known = bundle.training.get("origin")
+    return {**bundle.training, "origin": {**(known if isinstance(known, dict) else {}), **origin}}
 
 
 def _origin(release: Release, folder: Path) -> dict[str, object]:
