@@ -23,7 +23,7 @@ from bench.peers.ours import Ours
 from bench.peers.peer import MAX_TOKENS, encode
 from bench.processes import Server, ours, serving
 from bench.texts import of_length, sentences
-from dragoman.model.config import PRESETS, TransformerConfig
+from dragoman.model.network_config import PRESETS, TransformerConfig
 from dragoman.service.bundles.manifest import Limits
 
 LENGTHS = (5, 10, 20, 40, 80)

@@ -38,7 +38,7 @@ from bench.peers.ours import Ours
 from bench.peers.peer import MAX_TOKENS, Peer, fastest, work
 from bench.peers.torch_eager import TorchEager
 from bench.texts import of_length, sentences
-from dragoman.model.config import PRESETS
+from dragoman.model.network_config import PRESETS
 from dragoman.service.bundles.manifest import Limits
 
 LENGTHS = (5, 20, 60)  # source tokens

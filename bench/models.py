@@ -21,8 +21,8 @@ from dragoman.export.network import network_arrays
 from dragoman.export.operators import Int8Operators
 from dragoman.export.quantize import quantize
 from dragoman.export.sentence_files import read_sentences
-from dragoman.model.config import TransformerConfig
 from dragoman.model.evaluate import default_limit, greedy
+from dragoman.model.network_config import TransformerConfig
 from dragoman.model.saved import SavedModel, load_model
 from dragoman.model.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID, Tokenizer
 from dragoman.model.transformer import Transformer

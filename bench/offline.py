@@ -38,7 +38,7 @@ from bench.peers.ctranslate2 import BATCHES, TYPES, CTranslate2, variants
 from bench.peers.ours import Ours
 from bench.peers.peer import MAX_TOKENS, Ids, Peer, agreement, encode, fastest, work
 from bench.texts import evenly, long_ones, sentences
-from dragoman.model.config import PRESETS
+from dragoman.model.network_config import PRESETS
 from dragoman.service.bundles.manifest import Limits
 from dragoman.service.engine.file_batch import batch_for
 

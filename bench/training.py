@@ -38,8 +38,8 @@ from bench.harness import (
     timed,
 )
 from dragoman.model.batches import Batches, directions, pad
-from dragoman.model.config import TransformerConfig, preset
 from dragoman.model.corpus import CorpusSpec, Side, pairs_of
+from dragoman.model.network_config import TransformerConfig, preset
 from dragoman.model.shards import Corpus, ShardOptions, encode_pairs, encoded_corpus, filter_pairs
 from dragoman.model.tokenizer import BOS_ID, EOS_ID, PAD_ID, Tokenizer, train_tokenizer
 from dragoman.model.train import keep_freed_memory

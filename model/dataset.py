@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from dragoman.model.config import TrainConfig
 from dragoman.model.corpus import CorpusSpec, pairs_of
 from dragoman.model.filters import Pair
 from dragoman.model.shards import Corpus, Shard, ShardOptions, encode_pairs, encoded_corpus, filter_pairs
 from dragoman.model.text import CorpusError
 from dragoman.model.tokenizer import Tokenizer
+from dragoman.model.train_options import TrainConfig
 
 TOKENIZER_LINES_PER_CORPUS = 200_000
 

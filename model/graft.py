@@ -9,7 +9,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from dragoman.model.config import TransformerConfig
+from dragoman.model.network_config import TransformerConfig
 from dragoman.model.saved import SavedModel, SavedModelError
 from dragoman.model.tokenizer import Tokenizer
 from dragoman.model.transformer import Transformer

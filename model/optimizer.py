@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from dragoman.model.config import TrainConfig
+from dragoman.model.train_options import TrainConfig
 from dragoman.model.transformer import Transformer
 from dragoman.model.workers import Workers
 

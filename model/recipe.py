@@ -6,13 +6,14 @@ from pathlib import Path
 
 from dragoman.model.batches import EXTRA_TOKENS, Direction
 from dragoman.model.checkpoint import INITIAL_WEIGHTS, STATE
-from dragoman.model.config import PRESETS, TrainConfig, preset
 from dragoman.model.corpus import CorpusSpec
 from dragoman.model.dataset import sample_lines
 from dragoman.model.graft import graft
+from dragoman.model.network_config import PRESETS, preset
 from dragoman.model.saved import SavedModel, load_model, write_atomically
 from dragoman.model.text import CorpusError
 from dragoman.model.tokenizer import Tokenizer, train_tokenizer
+from dragoman.model.train_options import TrainConfig
 from dragoman.model.transformer import Transformer
 
 TOKENIZER = "tokenizer.model"  # the name in the run folder

@@ -17,7 +17,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
-from dragoman.model.config import TransformerConfig
+from dragoman.model.network_config import TransformerConfig
 from dragoman.model.tokenizer import Tokenizer
 from dragoman.model.transformer import Transformer
 

@@ -21,9 +21,9 @@ import typer
 from rich.console import Console
 
 from dragoman.model.batches import Batches, directions
-from dragoman.model.config import PRESETS, TrainConfig
 from dragoman.model.corpus import CorpusSpec
 from dragoman.model.dataset import Dataset, open_dataset, read_dataset
+from dragoman.model.network_config import PRESETS
 from dragoman.model.recipe import (
     DEFAULT_PRESET,
     Recipe,
@@ -36,6 +36,7 @@ from dragoman.model.saved import SavedModelError
 from dragoman.model.shards import ShardOptions, shard_of, write_missing
 from dragoman.model.text import CorpusError
 from dragoman.model.tokenizer import Tokenizer
+from dragoman.model.train_options import TrainConfig
 from dragoman.model.trainer import Trainer, TrainingError
 from dragoman.model.workers import Workers
 

@@ -27,7 +27,6 @@ from dragoman.model.checkpoint import (
     random_state,
     save_state,
 )
-from dragoman.model.config import TrainConfig
 from dragoman.model.curve import Curve
 from dragoman.model.evaluate import evaluate
 from dragoman.model.loss import sampled_cross_entropy, smoothed_cross_entropy
@@ -35,6 +34,7 @@ from dragoman.model.meter import Meter
 from dragoman.model.optimizer import make_optimizers
 from dragoman.model.saved import RESULT, SavedModel, save_model
 from dragoman.model.tokenizer import PAD_ID
+from dragoman.model.train_options import TrainConfig
 from dragoman.model.transformer import Transformer
 from dragoman.model.workers import Workers
 

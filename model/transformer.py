@@ -10,8 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from dragoman.model.config import TransformerConfig
 from dragoman.model.dropout import Dropout
+from dragoman.model.network_config import TransformerConfig
 from dragoman.model.tokenizer import PAD_ID
 
 

@@ -21,8 +21,8 @@ from dragoman.service.api.body import BodyReader
 from dragoman.service.api.catch import Catch
 from dragoman.service.api.context import Rooms
 from dragoman.service.api.cors import Cors
-from dragoman.service.api.dialect import WARNINGS_HEADER, Dialect, DialectIndex
 from dragoman.service.api.dialects import deepl, kserve, libretranslate, native, operations
+from dragoman.service.api.dialects.base import WARNINGS_HEADER, Dialect, DialectIndex
 from dragoman.service.api.dispatch import Dispatch
 from dragoman.service.api.edge_limits import DEFAULT_LIMITS, EdgeLimits
 from dragoman.service.api.keys import KeyRing

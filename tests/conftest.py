@@ -8,7 +8,7 @@ from rich.console import Console
 
 from dragoman.export.exporter import export
 from dragoman.export.options import ExportOptions
-from dragoman.model.config import TransformerConfig
+from dragoman.model.network_config import TransformerConfig
 from dragoman.model.saved import SavedModel, save_model
 from dragoman.model.tokenizer import EOS_ID, Tokenizer
 from dragoman.model.transformer import Transformer

@@ -63,7 +63,7 @@ PURE = {
     "service/engine/scheduler.py": ("threading", "asyncio", "time", "os", "socket"),
     **{
         f"service/engine/{name}.py": ("threading", "asyncio", "time", "os", "socket", "onnxruntime")
-        for name in ("active_job", "beam", "choosing", "heartbeat", "hypotheses", "rows", "search", "slots")
+        for name in ("active_job", "beam", "heartbeat", "hypotheses", "rows", "search", "slots", "token_choice")
     },
     "service/bundles/manifest.py": ("numpy", "onnxruntime", "pydantic"),
     "service/bundles/format_1.py": ("numpy", "onnxruntime", "pydantic"),

@@ -9,7 +9,7 @@ from transformers.utils import logging
 
 from bench.peers.peer import MAX_TOKENS, Ids, in_batches
 from dragoman.model.batches import pad
-from dragoman.model.config import TransformerConfig
+from dragoman.model.network_config import TransformerConfig
 from dragoman.model.saved import SavedModel
 from dragoman.model.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from dragoman.model.transformer import Transformer

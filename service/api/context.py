@@ -22,7 +22,7 @@ from dragoman.service.translation.explanations import Explanations
 from dragoman.service.translation.translator import Translator
 
 if TYPE_CHECKING:
-    from dragoman.service.api.dialect import Dialect
+    from dragoman.service.api.dialects.base import Dialect
 
 
 @dataclass

@@ -12,7 +12,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from dragoman.service.api.api_request import ApiRequest
 from dragoman.service.api.body import BodyReader
 from dragoman.service.api.context import Rooms
-from dragoman.service.api.dialect import DialectIndex, Endpoint
+from dragoman.service.api.dialects.base import DialectIndex, Endpoint
 
 
 class Dispatch:

@@ -13,7 +13,7 @@ import orjson
 from pydantic import ValidationError
 from starlette.datastructures import FormData
 
-from dragoman.service.api.schemas import Options
+from dragoman.service.api.dialects.native_schemas import Options
 from dragoman.service.api.sentences import describe
 from dragoman.service.errors import BadRequest, InvalidRequest
 from dragoman.service.translation.contract import TranslationOptions

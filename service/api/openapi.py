@@ -9,7 +9,7 @@ from fastapi.openapi.models import Components
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from dragoman.service.api.dialect import Dialect
+from dragoman.service.api.dialects.base import Dialect
 
 
 def extend_document(app: FastAPI, dialects: Sequence[Dialect]) -> None:

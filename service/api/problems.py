@@ -4,9 +4,9 @@ from typing import Any
 
 from starlette.responses import Response
 
+from dragoman.service.api.dialects.native_schemas import Problem
 from dragoman.service.api.json_answer import JsonAnswer
 from dragoman.service.api.refusals import COMMON_REFUSALS, document
-from dragoman.service.api.schemas import Problem
 from dragoman.service.errors import DragomanError, InvalidRequest, TooLarge, UnknownPair
 
 PROBLEM_JSON = "application/problem+json"

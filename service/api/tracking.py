@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from dragoman.service.api.context import Lifecycle, RequestRecord, header_in
-from dragoman.service.api.dialect import DialectIndex
+from dragoman.service.api.dialects.base import DialectIndex
 from dragoman.service.telemetry.logs import ACCESS
 from dragoman.service.telemetry.metrics import Metrics, Outcome
 from dragoman.service.telemetry.tracing import Stages, Tracing

@@ -1,6 +1,6 @@
 """A job in the batch: its rows, its limits, and the hypotheses that it has finished so far.
 
-`choosing` decides how its rows go on, `search` when it ends, and `slots` where its rows are.
+`token_choice` decides how its rows go on, `search` when it ends, and `slots` where its rows are.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dragoman.service.engine import repetition
 from dragoman.service.engine.job import DecodingRules, Hypothesis, Job, max_new_tokens_of
 
 if TYPE_CHECKING:
-    from dragoman.service.engine.choosing import TokenChooser
+    from dragoman.service.engine.token_choice import TokenChooser
 
 
 class ActiveJob:

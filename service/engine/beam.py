@@ -14,12 +14,12 @@ import numpy as np
 import numpy.typing as npt
 
 from dragoman.service.engine.active_job import ActiveJob
-from dragoman.service.engine.choosing import Choices, Question
 from dragoman.service.engine.hypotheses import Hypotheses
 from dragoman.service.engine.job import DecodingRules
 from dragoman.service.engine.rows import Floats, Ints, Rows
 from dragoman.service.engine.seams import Candidates
 from dragoman.service.engine.slots import Slots
+from dragoman.service.engine.token_choice import Choices, Question
 
 Sums = npt.NDArray[np.float64]
 

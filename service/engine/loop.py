@@ -15,7 +15,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dragoman.service.engine.choosing import Question
 from dragoman.service.engine.heartbeat import Heartbeat, heartbeat
 from dragoman.service.engine.job import (
     DecodingResult,
@@ -27,12 +26,13 @@ from dragoman.service.engine.job import (
     JobRejected,
     max_new_tokens_of,
 )
+from dragoman.service.engine.locked_scheduler import Joined, SharedQueue
 from dragoman.service.engine.promise import Promise
-from dragoman.service.engine.queue import Joined, SharedQueue
 from dragoman.service.engine.rows import Ints
 from dragoman.service.engine.scheduler import EngineSettings, Scheduler, Turn, like_lengths
 from dragoman.service.engine.seams import Observer, Runner, SilentObserver
 from dragoman.service.engine.search import Advance, FinishedJob, Search
+from dragoman.service.engine.token_choice import Question
 
 _MOST_STEPS = 16  # that a loop takes before it talks to the queue again
 

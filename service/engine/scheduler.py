@@ -1,7 +1,7 @@
 """Pure policy: which jobs wait, which join a batch, which are refused; fair among requests, and by their deadlines.
 
-No threads and no clock: `queue` holds a lock around every call, and the time is an argument. What a row does once it
-has joined is decided by `search`.
+No threads and no clock: `locked_scheduler` holds a lock around every call, and the time is an argument. What a row does
+once it has joined is decided by `search`.
 
 Requests share by virtual time: each job that joins moves its request's tag on by the job's cost, the least tag goes
 next, and a new request starts with the tag of one that always had its fair share. So a bulk request cannot hold up an

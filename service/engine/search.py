@@ -1,6 +1,6 @@
 """Pure NumPy: the candidates of a step in; next tokens, finished jobs and rows to keep out.
 
-All jobs share the rows of one batch. `choosing` and `beam` choose the tokens, with array operations for the whole
+All jobs share the rows of one batch. `token_choice` and `beam` choose the tokens, with array operations for the whole
 batch; Python looks only at rows that end, stream, are forced along a prefix or belong to a beam. A job sees only its
 own rows, in its own order, so it gets the same result alone and in a crowd. `loop` and `scheduler` decide when to step,
 and for which jobs.
@@ -16,12 +16,12 @@ import numpy as np
 from dragoman.service.engine import repetition
 from dragoman.service.engine.active_job import ActiveJob
 from dragoman.service.engine.beam import BeamSearch
-from dragoman.service.engine.choosing import ForcedPrefixes, Greedy, Question, TokenChooser
 from dragoman.service.engine.hypotheses import Hypotheses
 from dragoman.service.engine.job import DecodingRules, FinishReason, Hypothesis, Job
 from dragoman.service.engine.rows import Ints, Rows
 from dragoman.service.engine.seams import Candidates, MultiStep
 from dragoman.service.engine.slots import Slots
+from dragoman.service.engine.token_choice import ForcedPrefixes, Greedy, Question, TokenChooser
 
 
 class FinishedJob(NamedTuple):

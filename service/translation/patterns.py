@@ -1,7 +1,8 @@
 """Find what a translation must leave as it is: addresses, emoji, template variables, paths, identifiers.
 
 This file only finds spans. `placeholders.py` takes them out and puts them back. Markup (`markup.py`) and messages with
-a choice (`messages.py`) are found here too, by calling those files; the terms of a glossary are found by `glossary.py`.
+a choice (`icu_messages.py`) are found here too, by calling those files; the terms of a glossary by
+`glossary.py`.
 
 Every pattern is linear in the text: repetitions are bounded or possessive, and a lookbehind keeps a search from
 starting again in the middle of what it has just refused.
@@ -11,8 +12,8 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from dragoman.service.translation.icu_messages import message_spans
 from dragoman.service.translation.markup import code_span, markup_spans
-from dragoman.service.translation.messages import message_spans
 from dragoman.service.translation.spans import Span, SpanKind
 
 

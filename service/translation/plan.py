@@ -7,12 +7,12 @@ bundles (imported models) read the spans as text, and must write them as they we
 attempt is decoded. The last attempt cannot lose a span: only the text between the spans goes to the model.
 """
 
-import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from dragoman.service.bundles.manifest import EXPLAIN
 from dragoman.service.catalog.served import Hop
+from dragoman.service.translation.attempts import Attempts, has_words
 from dragoman.service.translation.capitals import is_shouted, spoken
 from dragoman.service.translation.contract import Detection, SegmentWarning
 from dragoman.service.translation.entities import read_entities
@@ -30,15 +30,7 @@ from dragoman.service.translation.placeholders import (
 from dragoman.service.translation.segments import SourceSegment, split
 from dragoman.service.translation.spans import Chunk, Span, SpanKind
 from dragoman.service.translation.spelling import as_written_today
-from dragoman.service.translation.tag_places import is_tag, without_tags
 from dragoman.service.translation.unit import Plan, Unit
-
-# Marks at the edges of a piece belong to what stands beside it, and a model makes words of them. The mark that ends a
-# sentence stays: it is part of what the sentence says.
-_FRONT = re.compile(r"[\W_]*+")
-_BACK = re.compile(r"[\s,;:(\[{\"'“‘«‹/–—-]*+")  # of the text from its end
-
-_BEAM_SIZE_AGAIN = 4  # of the attempt that looks for a hypothesis with all spans
 
 
 class TextPlan(NamedTuple):
@@ -80,9 +72,8 @@ class Planner:
         self.hop, self.tokenizer = hop, hop.served.tokenizer
         self._prefix_ids, self._eos_id = hop.pair.source_prefix_ids, bundle.source_special_ids.eos
         self._max_tokens = bundle.limits.max_source_tokens - len(self._prefix_ids) - 1
-        self._places_tags = places_tags and EXPLAIN in bundle.files
         self.default_beam_size = min(bundle.rules.default_beam_size, max_beam_size)
-        self._beam_size_again = min(_BEAM_SIZE_AGAIN, max_beam_size)
+        self._attempts = Attempts(self._unit, max_beam_size, places_tags and EXPLAIN in bundle.files)
 
     # Texts
 
@@ -114,11 +105,11 @@ class Planner:
 
     def segment(self, chunks: tuple[Chunk, ...]) -> Plan:
         """How to translate a segment that fits."""
-        if not _has_words(chunks):
+        if not has_words(chunks):
             return chunks
         unit = self._unit(chunks)
         if unit.spans and unit.as_text and any(map(self._is_unknown, unit.spans)):
-            return self._pieces(chunks)
+            return self._attempts.pieces(chunks)
         return (unit,)
 
     def _split(self, text: str, spans: Sequence[Span], split_sentences: bool) -> tuple[SourceSegment, ...]:
@@ -127,43 +118,9 @@ class Planner:
 
         return split(text, self.hop.pair.source, spans, fits, split_sentences)
 
-    # Attempts
-
     def attempts(self, unit: Unit, beam_size: int, prefix: str | None = None) -> Iterator[Plan]:
-        """Ways to translate a unit, the best first. Each is planned only when all before it have lost a span.
-
-        1. Without its tags: the model's attention puts them back.
-        2. With a placeholder for each span, or with the spans as text.
-        3. The same with a beam, if the request asks for a narrower one: another hypothesis may have kept all spans.
-        4. In pieces: only the text between the spans is decoded, so no span can be lost.
-
-        `beam_size` is the request's, and `prefix` is what the translation must begin with.
-        """
-        quotes_tag = prefix is not None and any(is_tag(span) and span.text in prefix for span in unit.spans)
-        bare = self._without_tags(unit) if self._places_tags and not quotes_tag else None
-        if bare is not None:
-            yield (bare,)
-        yield (unit,)
-        if beam_size < self._beam_size_again:
-            yield (unit._replace(beam_size=self._beam_size_again),)
-        yield self._pieces(unit.chunks)
-
-    def _without_tags(self, unit: Unit) -> Unit | None:
-        """The unit as if it had no tags; None if it has none, or nothing else."""
-        if unit.as_text or not any(map(is_tag, unit.spans)):
-            return None
-        chunks = without_tags(unit.chunks)
-        return self._unit(chunks)._replace(tagged=unit.chunks) if _has_words(chunks) else None
-
-    def _pieces(self, chunks: Sequence[Chunk]) -> Plan:
-        plan: list[Chunk | Unit] = []
-        for chunk in chunks:
-            if isinstance(chunk, Span) or not _has_letter(chunk):
-                plan.append(chunk)
-                continue
-            before, words, after = _edges(chunk)
-            plan += [before, self._unit((words,)), after]
-        return tuple([part for part in plan if part != ""])
+        """Ways to translate a unit, the best first: see `attempts.py`."""
+        return self._attempts.of(unit, beam_size, prefix)
 
     # Units
 
@@ -211,23 +168,3 @@ class Planner:
 
     def _is_unknown(self, span: Span) -> bool:
         return not self.tokenizer.known_characters.issuperset(span.text)
-
-
-def _edges(text: str) -> tuple[str, str, str]:
-    """The marks before the words, the words, and the marks after them; each end is read once."""
-    start, length = _length(_FRONT, text), _length(_BACK, text[::-1])
-    end = max(start, len(text) - length)
-    return text[:start], text[start:end], text[end:]
-
-
-def _length(marks: re.Pattern[str], text: str) -> int:
-    found = marks.match(text)
-    return found.end() if found else 0
-
-
-def _has_words(chunks: Sequence[Chunk]) -> bool:
-    return any(isinstance(chunk, str) and _has_letter(chunk) for chunk in chunks)
-
-
-def _has_letter(text: str) -> bool:
-    return any(map(str.isalpha, text))

@@ -1,7 +1,7 @@
 """A span: a part of the source that no model reads, and the text that stands for it in the translation.
 
-`patterns.py`, `markup.py`, `messages.py`, `glossary.py` and `numbers.py` find spans. `placeholders.py` takes them out
-of the text and puts them back. The kind of a span says how all of them treat it.
+`patterns.py`, `markup.py`, `icu_messages.py`, `glossary.py` and `numbers.py` find spans. `placeholders.py` takes them
+out of the text and puts them back. The kind of a span says how all of them treat it.
 """
 
 from collections.abc import Iterable, Iterator, Mapping

@@ -13,7 +13,6 @@ from dragoman.service import errors
 from dragoman.service.catalog.catalog import Catalog, NoRouteError
 from dragoman.service.catalog.served import Lease
 from dragoman.service.translation.cache import SegmentCache
-from dragoman.service.translation.checks import check_request
 from dragoman.service.translation.contract import (
     AUTO,
     Alternative,
@@ -36,6 +35,7 @@ from dragoman.service.translation.glossary import NO_GLOSSARY, Glossary
 from dragoman.service.translation.language import Detector
 from dragoman.service.translation.plan import Planner, TextPlan
 from dragoman.service.translation.request import ActiveRequest
+from dragoman.service.translation.request_limits import check_request
 from dragoman.service.translation.segments import separators
 from dragoman.service.translation.streaming import TokenSink
 from dragoman.service.translation.unit import units_of

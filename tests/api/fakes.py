@@ -25,7 +25,6 @@ from dragoman.service.engine.job import FinishReason
 from dragoman.service.errors import UnknownPair
 from dragoman.service.settings import Settings
 from dragoman.service.telemetry.metrics import Metrics
-from dragoman.service.translation.checks import check_request
 from dragoman.service.translation.contract import (
     Alternative,
     Detection,
@@ -41,6 +40,7 @@ from dragoman.service.translation.contract import (
     TranslationOptions,
     TranslationResult,
 )
+from dragoman.service.translation.request_limits import check_request
 
 
 async def nothing() -> None:

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from dragoman.service.api.api_request import ApiRequest
-from dragoman.service.api.dialect import WARNINGS_HEADER, Dialect, DialectIndex
+from dragoman.service.api.dialects.base import WARNINGS_HEADER, Dialect, DialectIndex
 from dragoman.service.api.edge_limits import EdgeLimits
 from dragoman.service.api.json_answer import JsonAnswer
 from dragoman.service.api.keys import Key, digest, write_keys

@@ -14,7 +14,6 @@ from safetensors.torch import save_file
 from typer.testing import CliRunner
 
 from dragoman.model import evaluate as evaluation
-from dragoman.model.config import TransformerConfig
 from dragoman.model.evaluate import (
     HeldOutText,
     beam,
@@ -26,6 +25,7 @@ from dragoman.model.evaluate import (
     score,
     score_by_length,
 )
+from dragoman.model.network_config import TransformerConfig
 from dragoman.model.saved import SavedModel, load_model, save_model
 from dragoman.model.tokenizer import BOS_ID, EOS_ID, Tokenizer
 from dragoman.model.transformer import Transformer

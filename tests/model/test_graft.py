@@ -5,8 +5,8 @@ import dataclasses
 import pytest
 import torch
 
-from dragoman.model.config import TransformerConfig
 from dragoman.model.graft import graft
+from dragoman.model.network_config import TransformerConfig
 from dragoman.model.saved import SavedModel, SavedModelError
 from dragoman.model.tokenizer import Tokenizer, train_tokenizer
 from dragoman.model.transformer import Transformer

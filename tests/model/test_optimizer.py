@@ -5,8 +5,9 @@ import copy
 import pytest
 import torch
 
-from dragoman.model.config import TrainConfig, TransformerConfig
+from dragoman.model.network_config import TransformerConfig
 from dragoman.model.optimizer import Muon, make_optimizers, orthogonalize, square_parts
+from dragoman.model.train_options import TrainConfig
 from dragoman.model.transformer import Transformer
 from dragoman.model.workers import Workers
 

@@ -7,11 +7,12 @@ import torch
 from rich.console import Console
 
 from dragoman.model.batches import Batches, Direction
-from dragoman.model.config import TrainConfig, TransformerConfig
 from dragoman.model.evaluate import beam, greedy
+from dragoman.model.network_config import TransformerConfig
 from dragoman.model.saved import SavedModel
 from dragoman.model.shards import Corpus, TokenLists
 from dragoman.model.tokenizer import EOS_ID, Tokenizer
+from dragoman.model.train_options import TrainConfig
 from dragoman.model.trainer import Trainer
 from dragoman.model.transformer import Transformer
 from dragoman.model.workers import Workers

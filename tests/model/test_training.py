@@ -21,12 +21,12 @@ from rich.console import Console
 from dragoman.model.averaging import RunningAverage, mean_of_best
 from dragoman.model.batches import Batch
 from dragoman.model.checkpoint import Progress, drop_lost, facts_so_far, forget_others, keep_best
-from dragoman.model.config import TrainConfig
 from dragoman.model.recipe import Recipe
 from dragoman.model.saved import SavedModelError, load_model, save_model, write_atomically
 from dragoman.model.text import CorpusError
 from dragoman.model.tokenizer import train_tokenizer
 from dragoman.model.train import build_trainer
+from dragoman.model.train_options import TrainConfig
 from dragoman.model.trainer import Trainer, TrainingError, learning_rate
 from dragoman.model.workers import Workers
 from tests.data.make_tokenizers import path_of

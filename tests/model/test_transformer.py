@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from dragoman.model.config import TransformerConfig, preset
+from dragoman.model.network_config import TransformerConfig, preset
 from dragoman.model.tokenizer import PAD_ID
 from dragoman.model.transformer import DecoderLayer, EncoderLayer, Transformer, causal_mask
 

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dragoman.service.errors import TooLarge
-from dragoman.service.translation.checks import check_request
 from dragoman.service.translation.contract import TranslationLimits, TranslationOptions
 from dragoman.service.translation.glossary import Glossary
 from dragoman.service.translation.placeholders import find_spans
+from dragoman.service.translation.request_limits import check_request
 from dragoman.service.translation.spans import SpanKind
 
 TERMS = {

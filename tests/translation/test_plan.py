@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from dragoman.service.assembly import EMBEDDED
 from dragoman.service.bundles.manifest import Pair, read_bundle
 from dragoman.service.catalog.served import Hop, Served
+from dragoman.service.translation.attempts import _edges
 from dragoman.service.translation.glossary import NO_GLOSSARY
 from dragoman.service.translation.placeholders import plain_text
-from dragoman.service.translation.plan import Planner, _edges
+from dragoman.service.translation.plan import Planner
 from dragoman.service.translation.spans import Span
 from dragoman.service.translation.tokenizer import SentencePieceVocabulary, Tokenizer
 from dragoman.service.translation.unit import Plan, Unit, is_whole, units_of

@@ -13,13 +13,13 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic.config import JsonDict
 from starlette.responses import Response
 
-from dragoman.service.api import schemas
 from dragoman.service.api.api_request import ApiRequest
 from dragoman.service.api.connection import while_connected
+from dragoman.service.api.dialects import native_schemas
+from dragoman.service.api.dialects.native_schemas import LanguageCode, finite
 from dragoman.service.api.json_answer import JsonAnswer
 from dragoman.service.api.metered import let_in
 from dragoman.service.api.problems import TRANSLATION_PROBLEMS, document_problems
-from dragoman.service.api.schemas import LanguageCode, finite
 from dragoman.service.api.validation import document_body, read_json
 from dragoman.service.engine.explainer import BeamTree
 from dragoman.service.errors import NotFound
@@ -115,7 +115,7 @@ class ExplainResponse(BaseModel):
     numbers: dict[str, list[list[float]]] | None
     consistency: Consistency
     architecture: dict[str, Any]
-    model: schemas.ModelName
+    model: native_schemas.ModelName
     precision: str
     decode_ms: float
     explain_ms: float

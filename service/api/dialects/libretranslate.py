@@ -13,7 +13,7 @@ from fastapi import APIRouter
 from starlette.responses import Response
 
 from dragoman.service.api.api_request import ApiRequest, bearer_key
-from dragoman.service.api.dialect import DOCUMENTED_WARNINGS, Dialect
+from dragoman.service.api.dialects.base import DOCUMENTED_WARNINGS, Dialect
 from dragoman.service.api.fields import Fields
 from dragoman.service.api.json_answer import JSON, JsonAnswer
 from dragoman.service.api.languages import name_of, read_code

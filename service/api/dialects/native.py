@@ -12,17 +12,16 @@ from typing import Any
 from fastapi import APIRouter
 from starlette.responses import Response
 
-from dragoman.service.api import schemas
 from dragoman.service.api.api_request import ApiRequest
 from dragoman.service.api.connection import while_connected
-from dragoman.service.api.dialect import Dialect, warn_in_body
-from dragoman.service.api.dialects import explain, live
+from dragoman.service.api.dialects import explain, live, native_schemas
+from dragoman.service.api.dialects.base import Dialect, warn_in_body
+from dragoman.service.api.dialects.native_schemas import finite
 from dragoman.service.api.json_answer import JsonAnswer
 from dragoman.service.api.languages import name_of
 from dragoman.service.api.metered import let_in, stream, translate
 from dragoman.service.api.problems import TRANSLATION_PROBLEMS, document_problems, problem, render_problem
 from dragoman.service.api.refusals import as_dragoman_error
-from dragoman.service.api.schemas import finite
 from dragoman.service.api.sse import Event, EventStream, document_events
 from dragoman.service.api.validation import document_body, read_json
 from dragoman.service.translation.contract import (
@@ -43,13 +42,13 @@ router = APIRouter(prefix="/v1", tags=["native"])
 @router.post(
     "/translate",
     summary="Translate one text or several",
-    response_model=schemas.TranslateResponse,
+    response_model=native_schemas.TranslateResponse,
     responses=document_problems(*TRANSLATION_PROBLEMS),
-    openapi_extra=document_body(schemas.TranslateRequest),
+    openapi_extra=document_body(native_schemas.TranslateRequest),
 )
 async def post_translate(request: ApiRequest) -> Response:
     await let_in(request)
-    asked = read_json(request, schemas.TranslateRequest)
+    asked = read_json(request, native_schemas.TranslateRequest)
     result = await translate(request, asked.texts, asked.source, asked.target, asked.options())
     if sum([len(translation.segments) for translation in result.translations]) > INLINE_SEGMENTS:
         return await asyncio.to_thread(lambda: JsonAnswer(result_json(result)))
@@ -69,11 +68,11 @@ async def post_translate(request: ApiRequest) -> Response:
         },
         **document_problems(*TRANSLATION_PROBLEMS),
     },
-    openapi_extra=document_body(schemas.StreamRequest),
+    openapi_extra=document_body(native_schemas.StreamRequest),
 )
 async def post_stream(request: ApiRequest) -> Response:
     await let_in(request)
-    asked = read_json(request, schemas.StreamRequest)
+    asked = read_json(request, native_schemas.StreamRequest)
     events = stream(request, asked.text, asked.source, asked.target, asked.options())
     try:
         with while_connected(request.receive):
@@ -84,7 +83,9 @@ async def post_stream(request: ApiRequest) -> Response:
     return EventStream(_wire_events(first, events, request))
 
 
-@router.get("/models", summary="The bundles that serve, and their evidence", response_model=schemas.ModelsResponse)
+@router.get(
+    "/models", summary="The bundles that serve, and their evidence", response_model=native_schemas.ModelsResponse
+)
 async def get_models(request: ApiRequest) -> Response:
     models = [
         {
@@ -102,7 +103,7 @@ async def get_models(request: ApiRequest) -> Response:
     return JsonAnswer({"models": models})
 
 
-@router.get("/languages", summary="What can be translated into what", response_model=schemas.LanguagesResponse)
+@router.get("/languages", summary="What can be translated into what", response_model=native_schemas.LanguagesResponse)
 async def get_languages(request: ApiRequest) -> Response:
     routes = request.rooms.catalog.routes()
     targets = {source: [target for start, target, _ in routes if start == source] for source, _, _ in routes}
@@ -184,5 +185,5 @@ DIALECT = Dialect(
     prefixes=("/v1/",),
     carry_warnings=warn_in_body,
     key_schemes={"bearer": {"type": "http", "scheme": "bearer", "description": "A key, in every API"}},
-    bodies=(schemas.TranslateRequest, schemas.StreamRequest, explain.ExplainRequest),
+    bodies=(native_schemas.TranslateRequest, native_schemas.StreamRequest, explain.ExplainRequest),
 )

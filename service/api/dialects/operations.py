@@ -10,7 +10,7 @@ from fastapi import APIRouter
 from starlette.responses import Response
 
 from dragoman.service.api.api_request import ApiRequest
-from dragoman.service.api.dialect import Dialect
+from dragoman.service.api.dialects.base import Dialect
 from dragoman.service.api.json_answer import JsonAnswer
 from dragoman.service.api.problems import document_problems, render_problem
 from dragoman.service.errors import Draining, InternalError, NotReady
