@@ -97,9 +97,9 @@ class Puller:
         """All files of the release as the importer wants them, in a folder of their own."""
         folder = self._places.cache.unpacked(release)
         shutil.rmtree(folder, ignore_errors=True)
+        self._fetcher.need_room(folder.parent, 2 * (release.size or 0))
         with disk_errors(folder.parent):
             folder.mkdir()
-        self._fetcher.need_room(folder, 2 * (release.size or 0))
         try:
             for file in release.files:
                 target = self._places.cache.place_of(file)

@@ -79,7 +79,7 @@ def pulling_beside(pairs: Sequence[str] | None, bundles: Path | None, options: s
     command = [sys.executable, "-m", "dragoman.service.commands.main", "pull", *wanted, "--to", str(folder)]
     process = subprocess.Popen(
         [*command, *shlex.split(options)],
-        stdout=sys.stderr.fileno(),  # the server's first line on stdout is its address
+        stdout=2,  # the server's first line on stdout is its address
         preexec_fn=lambda: os.nice(_NICE),
     )
     try:

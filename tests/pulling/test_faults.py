@@ -2,6 +2,7 @@
 
 import gzip
 import socket
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,11 @@ import pytest
 import zstandard
 
 from dragoman.export import ExportError
+from dragoman.export.pulling import PullError, importer_table
 from dragoman.export.pulling.cache_folder import CacheFolder
 from dragoman.export.pulling.mozilla_registry import MozillaRegistry
 from dragoman.export.pulling.releases import RemoteFile
+from dragoman.export.pulling.unpacking import unpack
 from tests.pulling.published import MODEL, Answer, Published, etag, publish_mozilla, sha256
 from tests.pulling.pulls import Bench
 
@@ -88,7 +91,7 @@ def test_a_file_that_always_ends_too_soon(bench: Bench, published: Published) ->
     assert "could not be read" in bench.problem()
     published.faults.clear()
     bench.succeeds()
-    assert published.asked[-3][1] == f"bytes={half}-" or (path, f"bytes={half}-") in published.asked
+    assert (path, f"bytes={half}-") in published.asked
 
 
 def test_a_file_of_the_wrong_size(bench: Bench, published: Published) -> None:
@@ -132,14 +135,11 @@ def test_a_broken_zstd(bench: Bench, published: Published, cut: slice) -> None:
     file = RemoteFile(
         f"{published.url}/model.bin.zst", "model.bin", len(packed), sha256(packed), len(MODEL), sha256(MODEL)
     )
-    with pytest.raises(Exception, match=r"cannot be unpacked|bytes where") as caught:
+    with pytest.raises(PullError, match=r"cannot be unpacked|bytes where"):
         _download_and_unpack(bench, file)
-    assert type(caught.value).__mro__[-4].__name__ != "MemoryError"
 
 
 def _download_and_unpack(bench: Bench, file: RemoteFile) -> None:
-    from dragoman.export.pulling.unpacking import unpack
-
     cache = CacheFolder(bench.cache)
     cache.make()
     unpack(file, bench.fetcher().download(file, cache.place_of(file)), bench.cache)
@@ -235,10 +235,6 @@ def test_an_importer_that_refuses(bench: Bench, published: Published, error: Exc
 
 def test_an_importer_that_is_not_installed(bench: Bench, published: Published, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is said before anything is downloaded, with what to install."""
-    import sys
-
-    from dragoman.export.pulling import PullError, importer_table
-
     monkeypatch.setitem(importer_table.IMPORTERS, "firefox", ("tests.pulling.needs_onnx", "import_it"))
     monkeypatch.setitem(sys.modules, "onnx", None)
     with pytest.raises(PullError, match=r"needs onnx: pip install 'dragoman\[import\]'"):

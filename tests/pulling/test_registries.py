@@ -1,6 +1,7 @@
 """Registries in their published formats, and which release of a pair is taken."""
 
 import io
+import sys
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from dragoman.export.pulling import PullError
 from dragoman.export.pulling.argos_registry import ArgosRegistry
 from dragoman.export.pulling.mozilla_registry import MozillaRegistry
 from dragoman.export.pulling.opus_registry import OpusRegistry
-from dragoman.export.pulling.releases import language, version_key
+from dragoman.export.pulling.releases import RemoteFile, language, version_key
 from dragoman.export.pulling.unpacking import unpack
 from dragoman.service.commands.main import cli
 from tests.bundles.fakes import write_bundle
@@ -141,8 +142,6 @@ def test_a_package_cannot_write_outside_of_its_folder(
         archive.writestr(name, b"evil")
         archive.writestr("pt_en/metadata.json", "{}")
     (tmp_path / "in" / "out").mkdir(parents=True)
-    from dragoman.export.pulling.releases import RemoteFile
-
     with pytest.raises(PullError, match="outside of it"):
         unpack(RemoteFile("http://x/x.argosmodel", "x.argosmodel"), tmp_path / "x.argosmodel", tmp_path / "in" / "out")
     assert not list(tmp_path.rglob("evil"))
@@ -214,8 +213,6 @@ def test_serving_waits_for_the_first_pair_only_where_there_is_none(bench: Bench,
 
 def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """The serving image has neither httpx nor the exporter."""
-    import sys
-
     for name in [name for name in sys.modules if name.startswith("dragoman.export.pulling")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "httpx", None)
