@@ -60,6 +60,8 @@ class Architecture:
     positions: str
     max_positions: int
     share_layers: bool
+    activation: str = "relu"  # between the two halves of a feed-forward layer: relu or swish
+    decoder: str = "attention"  # how the decoder looks at its own tokens: attention, or a recurrent cell (ssru)
 
 
 @dataclass(frozen=True)
