@@ -169,6 +169,7 @@ class QuantizedWeight:
 
     integers: npt.NDArray[np.int8]
     scale: float
+    part_scales: tuple[float, ...] = ()  # where the parts of a fused layer have scales of their own
 
 
 @dataclass(frozen=True)
@@ -233,7 +234,8 @@ class Int8Operators:
         integers = g.weight(f"{name}.weight{suffix}", _columns(weight.integers, part))
         bias = self.network.arrays.get(f"{name}.bias")
         bias_name = "" if bias is None else g.weight(f"{name}.bias{suffix}", _columns(bias, part))
-        return self._product(g, x, x.scale, integers, g.constant(weight.scale, np.float32), bias_name, output)
+        scale = g.constant(weight.part_scales[part[0]] if weight.part_scales else weight.scale, np.float32)
+        return self._product(g, x, x.scale, integers, scale, bias_name, output)
 
     def logits(self, g: GraphBuilder, x: Operand, ids: Ints | None = None) -> str:
         # One table for input and output: the runtime picks and transposes its rows once, when it loads the graph.
