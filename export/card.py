@@ -36,7 +36,7 @@ def _network(bundle: Bundle) -> str:
         f'The Transformer of "Attention Is All You Need": {shape.encoder_layers} encoder and {shape.decoder_layers} '
         f"decoder layers{shared}, d_model {shape.d_model}, d_ff {shape.d_ff}, {shape.num_heads} heads, "
         f"{shape.norm}-norm, {shape.positions} positions, {_vocabulary(bundle)}"
-        f"{'.' if shape.decoder == 'attention' else '. The decoder has recurrent cells in the place of self-attention.'}"
+        f"{'' if shape.decoder == 'attention' else '; recurrent cells in the place of the decoder self-attention'}."
     )
 
 
@@ -52,11 +52,8 @@ def _history(training: Mapping[str, Any]) -> list[str]:
         return ["## What it learned from", *_lessons(training)]
     origin = training["origin"]
     told = f"{origin['project']} ({origin['address']}). Licence of the weights: {origin['licence']}."
-    return [
-        "## Where it comes from",
-        told,
-        _table(["original file", "SHA-256"], list(map(list, origin["files"].items()))),
-    ]
+    files = [[name, digest] for name, digest in origin["files"].items()]
+    return ["## Where it comes from", told, _table(["original file", "SHA-256"], files)]
 
 
 def _lessons(training: Mapping[str, Any]) -> list[str]:

@@ -220,7 +220,7 @@ class OpenOperators:
         ]
         body = helper.make_graph(kept, "cell", [value["c"], value["f"], value["x"]], [value["n"], value["out"]])
         start = g.constant(np.zeros((1, width)), self.dtype)
-        axes = {"scan_input_axes": [1, 1], "scan_output_axes": [1]}
+        axes: dict[str, Any] = {"scan_input_axes": [1, 1], "scan_output_axes": [1]}
         return g.nodes("Scan", [start, forget, candidate], 2, body=body, num_scan_inputs=2, **axes)[1]
 
     def _heads(self, g: GraphBuilder, x: str) -> str:

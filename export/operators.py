@@ -170,6 +170,17 @@ class QuantizedWeight:
     integers: npt.NDArray[np.int8]
     scale: float
     part_scales: tuple[float, ...] = ()  # where the parts of a fused layer have scales of their own
+    # More than 7 bits. Against 8-bit activations, sums of signed products overflow 16 bits on processors without VNNI.
+    # Unsigned ones do not: the runtime widens them there, and with VNNI they cost nothing.
+    wide: bool = False
+
+    @property
+    def zero_point(self) -> int:
+        return 128 if self.wide else 0
+
+    @property
+    def stored(self) -> npt.NDArray[np.int8] | npt.NDArray[np.uint8]:
+        return (self.integers.astype(np.int16) + 128).astype(np.uint8) if self.wide else self.integers
 
 
 @dataclass(frozen=True)
@@ -207,7 +218,9 @@ class Int8Operators:
     def embed(self, g: GraphBuilder, tokens: str, text: Text) -> str:
         name = self.network.table(text)
         scale = g.constant(self._quantization.weights[name].scale * self.network.scale, np.float32)
-        return g.node("DequantizeLinear", [g.node("Gather", [self._table(g, name), tokens]), scale])
+        return g.node(
+            "DequantizeLinear", [g.node("Gather", [self._table(g, name), tokens]), scale, *self._zero(g, name)]
+        )
 
     def positions(self, g: GraphBuilder, length: int) -> str:
         return g.weight("positions.weight", self.network.arrays["positions.weight"][:length])
@@ -231,11 +244,11 @@ class Int8Operators:
 
     def linear(self, g: GraphBuilder, name: str, x: Operand, part: Part = (0, 1), output: str | None = None) -> str:
         weight, suffix = self._quantization.weights[f"{name}.weight"], _suffix(part)
-        integers = g.weight(f"{name}.weight{suffix}", _columns(weight.integers, part))
+        integers = g.weight(f"{name}.weight{suffix}", _columns(weight.stored, part))
         bias = self.network.arrays.get(f"{name}.bias")
         bias_name = "" if bias is None else g.weight(f"{name}.bias{suffix}", _columns(bias, part))
         scale = g.constant(weight.part_scales[part[0]] if weight.part_scales else weight.scale, np.float32)
-        return self._product(g, x, x.scale, integers, scale, bias_name, output)
+        return self._product(g, x, f"{name}.weight", integers, scale, bias_name, output)
 
     def logits(self, g: GraphBuilder, x: Operand, ids: Ints | None = None) -> str:
         # One table for input and output: the runtime picks and transposes its rows once, when it loads the graph.
@@ -246,7 +259,7 @@ class Int8Operators:
             bias = None if bias is None else bias[ids]
         transposed = g.node("Transpose", [table], perm=[1, 0])  # [d, V]
         bias_name = "" if bias is None else g.weight("output.bias", bias)
-        return self._product(g, x, x.scale, transposed, scale, bias_name, None)  # [rows, 1, V]
+        return self._product(g, x, name, transposed, scale, bias_name, None)  # [rows, 1, V]
 
     def encoder_attention(self, g: GraphBuilder, query: str, key: str, value: str) -> str:
         heads = self.network.architecture.num_heads  # no mask: a batch has sources of one length
@@ -288,12 +301,17 @@ class Int8Operators:
         return g.nodes("GroupQueryAttention", inputs, outputs, MICROSOFT, num_heads=heads, kv_num_heads=heads)[0]
 
     def _product(
-        self, g: GraphBuilder, x: Operand, x_scale: float, weight: str, scale: str, bias: str, output: str | None
+        self, g: GraphBuilder, x: Operand, name: str, weight: str, scale: str, bias: str, output: str | None
     ) -> str:
-        zero_point = g.constant(x.zero_point, np.uint8)
-        inputs = [x.name, weight, g.constant(x_scale, np.float32), scale, zero_point, "", bias]
+        zero_point, own = g.constant(x.zero_point, np.uint8), self._zero(g, name) or [""]
+        inputs = [x.name, weight, g.constant(x.scale, np.float32), scale, zero_point, *own, bias]
         names: int | list[str] = 1 if output is None else [output]
         return g.nodes("MatMulIntegerToFloat", inputs, names, MICROSOFT)[0]
 
     def _table(self, g: GraphBuilder, name: str) -> str:
-        return g.weight(name.removesuffix(".weight"), self._quantization.weights[name].integers)
+        return g.weight(name.removesuffix(".weight"), self._quantization.weights[name].stored)
+
+    def _zero(self, g: GraphBuilder, name: str) -> list[str]:
+        """The zero point of a weight, where it has one."""
+        zero_point = self._quantization.weights[name].zero_point
+        return [g.constant(zero_point, np.uint8)] if zero_point else []

@@ -6,7 +6,7 @@ The folder has the files of one model as Mozilla ships them, gzipped or not: `mo
 
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +50,7 @@ def import_firefox(
 
 
 def find_files(folder: Path) -> dict[str, Path]:
-    """By role: `model`, `shortlist` if there is one, and `vocabulary`, or `source_vocabulary` and `target_vocabulary`."""
+    """By role: `model`, `shortlist` if there is one, `vocabulary` or `source_vocabulary` and `target_vocabulary`."""
     if not folder.is_dir():
         raise ExportError(f"{folder} is not a folder: give the one with the files of a Firefox model")
     names = {"model": r"model\..*\.bin", "shortlist": r"lex\..*\.bin", "vocabulary": r"vocab\..*\.spm|vocab\.spm"}
@@ -130,12 +130,12 @@ def _pieces(
 
 
 def output_ids(shortlist: Shortlist, target: sentencepiece.SentencePieceProcessor) -> Ints:
-    """Ascending ids of the pieces that any list names, and of those that any text may need: bytes and single characters."""
+    """Ascending ids of the pieces that any list names, and of what any text may need: bytes and single characters."""
     size = target.get_piece_size()
     may_appear = np.zeros(size, bool)
     may_appear[: max(shortlist.first, UNK_ID + 1)] = True
     may_appear[shortlist.words] = True
-    ids: Sequence[int] = list(range(size))
+    ids = list(range(size))
     for token_id, piece, is_byte in zip(ids, target.id_to_piece(ids), target.is_byte(ids), strict=True):
         may_appear[token_id] |= is_byte or len(piece.removeprefix("\u2581")) <= 1
     missing = -int(may_appear.sum()) % _MULTIPLE

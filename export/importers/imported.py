@@ -1,13 +1,13 @@
 """From a foreign network to a published bundle: the steps that every importer shares.
 
-An importer reads foreign files into an `ImportedModel`. This file writes the graphs of the wanted precision, checks them
-beside fp32 graphs and the NumPy reference, chooses golden sentences and publishes.
+An importer reads foreign files into an `ImportedModel`. This file writes the graphs of the wanted precision, checks
+them beside fp32 graphs and the NumPy reference, chooses golden sentences and publishes.
 """
 
 import json
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -58,7 +58,7 @@ class ImportedModel:
     special_ids: SpecialIds
     limits: Limits
     origin: Mapping[str, Any]  # where it comes from, its licence, hashes of the original files
-    rules: Rules = Rules()
+    rules: Rules = field(default_factory=Rules)
 
 
 def read_check_sentences(language: str, path: Path | None = None) -> list[str]:
@@ -163,8 +163,8 @@ def _write_golden(
     chosen = choose_golden(exported, usable, _GOLDEN_COUNT, _GOLDEN_GAP)
     if not chosen:
         raise ExportError(
-            f"of {len(usable)} sentences none comes out whole, without repetition and without a close choice: the model "
-            f"does not seem to translate from {model.pair.source}; give other sentences with --verify FILE"
+            f"of {len(usable)} sentences none comes out whole, without repetition and without a close choice: the "
+            f"model does not seem to translate from {model.pair.source}; give other sentences with --verify FILE"
         )
     lines = [json.dumps(asdict(_golden(model, tokenizer, found)), ensure_ascii=False) + "\n" for found in chosen]
     (folder / GOLDEN).write_text("".join(lines), "utf-8")

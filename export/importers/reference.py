@@ -7,6 +7,7 @@ Shapes: S source tokens, d = d_model, H heads of dh = d / H.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
@@ -51,33 +52,28 @@ class ReferenceNetwork:
         x = self._embedded(source, 0, "source")  # [S, d]
         for i in range(self._shape.encoder_layers):
             name = self._network.layer("encoder", i)
-            x = self._residual(f"{name}.self_attention_norm", x, lambda y, n=name: self._self_attention(n, y))
-            x = self._residual(f"{name}.feed_forward_norm", x, lambda y, n=name: self._feed_forward(n, y))
+            x = self._residual(f"{name}.self_attention_norm", x, partial(self._self_attention, name))
+            x = self._residual(f"{name}.feed_forward_norm", x, partial(self._feed_forward, name))
         return self._final_norm("encoder", x)
 
     def _start(self, memory: Floats) -> list[_Memory]:
         found = []
         for i in range(self._shape.decoder_layers):
-            keys, values = np.split(
-                self._linear(f"{self._network.layer('decoder', i)}.cross_attention.kv", memory), 2, -1
-            )
-            found.append(
-                _Memory(self._heads(keys), self._heads(values), np.zeros((1, self._shape.d_model), np.float32))
-            )
+            name = f"{self._network.layer('decoder', i)}.cross_attention.kv"
+            keys, values = (self._heads(each) for each in np.split(self._linear(name, memory), 2, -1))
+            found.append(_Memory(keys, values, np.zeros((1, self._shape.d_model), np.float32)))
         return found
 
     def _step(self, token: int, time: int, memories: list[_Memory]) -> Floats:
         x = self._embedded([token], time, "target")  # [1, d]
         for i, memory in enumerate(memories):
             name = self._network.layer("decoder", i)
-            own, part = (
-                (self._recurrence, "recurrence")
-                if self._shape.decoder == "ssru"
-                else (self._look_back, "self_attention")
-            )
-            x = self._residual(f"{name}.{part}_norm", x, lambda y, n=name, m=memory, f=own: f(n, y, m))
-            x = self._residual(f"{name}.cross_attention_norm", x, lambda y, n=name, m=memory: self._cross(n, y, m))
-            x = self._residual(f"{name}.feed_forward_norm", x, lambda y, n=name: self._feed_forward(n, y))
+            if self._shape.decoder == "ssru":
+                x = self._residual(f"{name}.recurrence_norm", x, partial(self._recurrence, name, memory))
+            else:
+                x = self._residual(f"{name}.self_attention_norm", x, partial(self._look_back, name, memory))
+            x = self._residual(f"{name}.cross_attention_norm", x, partial(self._cross, name, memory))
+            x = self._residual(f"{name}.feed_forward_norm", x, partial(self._feed_forward, name))
         x = self._final_norm("decoder", x)
         logits = x @ self._arrays[self._network.output_table].T
         return np.asarray(logits[0] + self._arrays.get("output.bias", np.float32(0)), np.float32)
@@ -97,14 +93,12 @@ class ReferenceNetwork:
     def _norm(self, name: str, x: Floats) -> Floats:
         centred = x - x.mean(-1, keepdims=True)
         deviation = np.sqrt((centred * centred).mean(-1, keepdims=True) + np.float32(self._network.norm_epsilon))
-        return np.asarray(
-            self._arrays[f"{name}.weight"] * (centred / deviation) + self._arrays[f"{name}.bias"], np.float32
-        )
+        gain, bias = self._arrays[f"{name}.weight"], self._arrays[f"{name}.bias"]
+        return np.asarray(gain * (centred / deviation) + bias, np.float32)
 
     def _linear(self, name: str, x: Floats) -> Floats:
-        return np.asarray(
-            x @ self._arrays[f"{name}.weight"] + self._arrays.get(f"{name}.bias", np.float32(0)), np.float32
-        )
+        product = x @ self._arrays[f"{name}.weight"]
+        return np.asarray(product + self._arrays.get(f"{name}.bias", np.float32(0)), np.float32)
 
     def _heads(self, x: Floats) -> Floats:
         return x.reshape(len(x), self._shape.num_heads, -1).transpose(1, 0, 2)  # [H, rows, dh]
@@ -119,18 +113,19 @@ class ReferenceNetwork:
         heads = [self._heads(each) for each in np.split(self._linear(f"{name}.self_attention.qkv", x), 3, -1)]
         return self._linear(f"{name}.self_attention.out", self._attend(*heads))
 
-    def _look_back(self, name: str, x: Floats, memory: _Memory) -> Floats:
+    def _look_back(self, name: str, memory: _Memory, x: Floats) -> Floats:
         query, *own = (self._heads(each) for each in np.split(self._linear(f"{name}.self_attention.qkv", x), 3, -1))
         memory.own.append((own[0], own[1]))
         keys, values = (np.concatenate([each[i] for each in memory.own], 1) for i in range(2))
         return self._linear(f"{name}.self_attention.out", self._attend(query, keys, values))
 
-    def _recurrence(self, name: str, x: Floats, memory: _Memory) -> Floats:
+    def _recurrence(self, name: str, memory: _Memory, x: Floats) -> Floats:
         forget = 1 / (1 + np.exp(-self._linear(f"{name}.recurrence.forget", x)))
-        memory.cell = forget * memory.cell + (1 - forget) * self._linear(f"{name}.recurrence.candidate", x)
+        fresh = (1 - forget) * self._linear(f"{name}.recurrence.candidate", x)
+        memory.cell = np.asarray(forget * memory.cell + fresh, np.float32)
         return np.maximum(memory.cell, 0)
 
-    def _cross(self, name: str, x: Floats, memory: _Memory) -> Floats:
+    def _cross(self, name: str, memory: _Memory, x: Floats) -> Floats:
         query = self._heads(self._linear(f"{name}.cross_attention.q", x))
         return self._linear(f"{name}.cross_attention.out", self._attend(query, memory.keys, memory.values))
 

@@ -1,7 +1,7 @@
-"""The lexical shortlist of a Firefox model, `lex.50.50.*.s2t.bin`: for every source piece the target pieces it may give.
+"""The lexical shortlist of a Firefox model, `lex.50.50.*.s2t.bin`: target pieces that each source piece may give.
 
-A bundle takes the union of all lists: a fixed set of tokens that may come out, so that a sentence's answer cannot depend
-on its neighbours.
+A bundle takes the union of all lists: a fixed set of tokens that may come out, so that a sentence's answer cannot
+depend on its neighbours.
 """
 
 import struct

@@ -13,7 +13,6 @@ from dragoman.export import ExportError
 from dragoman.export.importers.student_file import QuantizedItem, StudentFile
 from dragoman.export.network import NEVER, Floats, Network
 from dragoman.export.operators import Activation, Quantization, QuantizedWeight
-from dragoman.export.quantize import WEIGHT_LEVELS, quantize_weight
 from dragoman.service.bundles.manifest import Architecture, Limits
 
 _EPSILON = 1e-9
@@ -109,18 +108,16 @@ class _Reader:
         size = len(target.integers)
         if "decoder_ff_logit_out_W" in self._file.quantized:
             item = self._item("decoder_ff_logit_out_W", self._width, size)
-            self._table(
-                "output.weight", QuantizedItem(np.ascontiguousarray(item.integers.T), item.multiplier), pad=True
-            )
+            turned = np.ascontiguousarray(item.integers.T)  # [V, d]
+            self._table("output.weight", QuantizedItem(turned, item.multiplier), pad=True)
         self._arrays["output.bias"] = self._output_bias(size)
-        # The table keeps 8 bits, because its rows differ most. So its activation has 7: see `Quantization`.
-        self._activations["logits"] = Activation(2 / self._output_alpha(), 64, most=127)
+        self._activations["logits"] = Activation(1 / self._output_alpha(), 128)
         return len(source.integers), size
 
     def _table(self, name: str, item: QuantizedItem, pad: bool) -> None:
         more = _padding(len(item.integers)) if pad else 0
         integers = np.pad(item.integers, ((0, more), (0, 0)))
-        self._weights[name] = QuantizedWeight(integers, 1 / item.multiplier)
+        self._weights[name] = QuantizedWeight(integers, 1 / item.multiplier, wide=True)
         self._arrays[name] = np.asarray(integers / np.float32(item.multiplier), np.float32)
 
     def _output_bias(self, size: int) -> Floats:
@@ -178,18 +175,20 @@ class _Reader:
         self._point(ours, [theirs])
 
     def _weight(self, ours: str, theirs: str, rows: int, columns: int) -> None:
-        real = self._item(theirs, rows, columns).real
-        self._arrays[f"{ours}.weight"] = real
-        self._weights[f"{ours}.weight"] = quantize_weight(real, WEIGHT_LEVELS)
+        item = self._item(theirs, rows, columns)
+        self._arrays[f"{ours}.weight"] = item.real
+        self._weights[f"{ours}.weight"] = QuantizedWeight(item.integers, 1 / item.multiplier, wide=True)
 
     def _fused(self, ours: str, theirs: list[str]) -> None:
         """Several layers that read the same input side by side; each keeps its scale."""
-        parts = [self._item(name, self._width, self._width).real for name in theirs]
-        rounded = [quantize_weight(part, WEIGHT_LEVELS) for part in parts]
-        self._arrays[f"{ours}.weight"] = np.concatenate(parts, -1)
+        parts = [self._item(name, self._width, self._width) for name in theirs]
+        self._arrays[f"{ours}.weight"] = np.concatenate([part.real for part in parts], -1)
         self._arrays[f"{ours}.bias"] = np.concatenate([self._vector(_bias_of(name), self._width) for name in theirs])
-        integers = np.concatenate([part.integers for part in rounded], -1)
-        self._weights[f"{ours}.weight"] = QuantizedWeight(integers, 0.0, tuple(part.scale for part in rounded))
+        integers, scales = (
+            np.concatenate([part.integers for part in parts], -1),
+            [1 / part.multiplier for part in parts],
+        )
+        self._weights[f"{ours}.weight"] = QuantizedWeight(integers, 0.0, tuple(scales), wide=True)
 
     def _norm(self, ours: str, theirs: str) -> None:
         self._arrays[f"{ours}.weight"] = self._vector(f"{theirs}_scale", self._width)

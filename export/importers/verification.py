@@ -74,11 +74,8 @@ def chrf(found: Sequence[str], wanted: Sequence[str]) -> float:
         common = total_found = total_wanted = 0
         for ours, theirs in zip(found, wanted, strict=True):
             a, b = _ngrams(ours, n), _ngrams(theirs, n)
-            common, total_found, total_wanted = (
-                common + (a & b).total(),
-                total_found + a.total(),
-                total_wanted + b.total(),
-            )
+            common += (a & b).total()
+            total_found, total_wanted = total_found + a.total(), total_wanted + b.total()
         if total_found and total_wanted:
             precision, recall, weight = common / total_found, common / total_wanted, _BETA**2
             scores.append((1 + weight) * precision * recall / (weight * precision + recall) if common else 0.0)

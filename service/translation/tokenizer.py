@@ -233,10 +233,9 @@ class PlainVocabulary:
         self._pieces, whole = _read_pieces(self._processor)
         known = frozenset("".join(whole))
         # What the model's own normalization turns into characters that it knows, it knows as well.
-        also = (
-            chr(code) for code in range(0x80, 0x10000) if known.issuperset(unicodedata.normalize("NFKC", chr(code)))
-        )
-        self.known_characters = known | frozenset(also) | CLEANED
+        others = map(chr, range(0x80, 0x10000))
+        also = {each for each in others if known.issuperset(unicodedata.normalize("NFKC", each))}
+        self.known_characters = known | also | CLEANED
 
     def encode(self, parts: Sequence[str | int]) -> list[int]:
         assert all(isinstance(part, str) for part in parts), "this kind has no placeholders"
