@@ -1,4 +1,4 @@
-"""What a loaded bundle takes of memory, estimated before it is loaded: its weights as the runtime keeps them, and state.
+"""What a loaded bundle takes of memory, estimated before it is loaded: weights as the runtime keeps them, and state.
 
 Each graph packs the weights that it multiplies by into an order of its own, so a graph of the decoder and the
 multi-step graph each have a copy. The explain graph is another, once somebody explains or sends tags. The arrays of
