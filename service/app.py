@@ -79,6 +79,7 @@ def create_app(
         explanations=parts.explanations,
     )
     metrics.watch_engines(rooms.snapshots)
+    metrics.watch_memory(parts.catalog.memory)
     app = FastAPI(
         title="Dragoman",
         version=version("dragoman"),
@@ -135,14 +136,15 @@ def _middleware(settings: Settings, rooms: Rooms, dialects: DialectIndex, tracin
             allow_origins=settings.cors_origins,
             allow_methods=("GET", "POST"),
             allow_headers=("Authorization", "Content-Type", "X-Request-ID"),
-            expose_headers=("Retry-After", "X-Request-ID", WARNINGS_HEADER),
+            expose_headers=("Retry-After", "X-Request-ID", "Content-Language", WARNINGS_HEADER),
         )
         layers.insert(1, cors)
     return layers
 
 
 def _publish(parts: Parts, metrics: Metrics, report: ReloadReport) -> None:
-    metrics.bundles_loaded(len(report.loaded), len(report.failed))
+    for _ in report.failed:
+        metrics.bundle_failed()
     metrics.set_bundles(
         (pair_label(bundle), bundle.name, bundle.version, bundle.precision) for bundle in parts.catalog.bundles()
     )

@@ -17,6 +17,7 @@ from dragoman.service.catalog.catalog import Catalog
 from dragoman.service.catalog.served import Served
 from dragoman.service.engine.explainer import Explainer, explainer_of
 from dragoman.service.engine.file_batch import batch_for
+from dragoman.service.engine.footprint import estimated_bytes
 from dragoman.service.engine.job import DecodingRules
 from dragoman.service.engine.loop import Engine
 from dragoman.service.engine.scheduler import EngineSettings
@@ -118,7 +119,16 @@ def build_parts(
         observer = metrics.observer(pair_label(bundle))
         return Engine(opener(bundle, settings.max_rows), DecodingRules.of(bundle), chosen, clock, observer)
 
-    catalog = Catalog(bundle_roots(settings), open_engine, load_tokenizer, settings.pivot)
+    catalog = Catalog(
+        bundle_roots(settings),
+        open_engine,
+        load_tokenizer,
+        settings.pivot,
+        settings.bundle_memory,
+        lambda bundle: estimated_bytes(bundle, settings.max_rows, loops),
+        metrics,
+        clock,
+    )
     cache = SegmentCache(settings.cache_bytes, clock, single_flight, metrics.cache_looked_up)
     explainers = Explainers(sessions.explainer)
     translator = Translator(catalog, Detector(), cache, _limits(settings), clock, explainers.attention)

@@ -15,7 +15,7 @@
     │   ├── RateLimited       429  rate_limited     this key, or this caller, is too fast
     │   ├── QuotaExceeded     429  quota            this key has used up its characters (456 to DeepL clients)
     │   ├── QueueFull         429  queue_full       the engine has all the work it can promise to do
-    │   ├── NotReady          503  not_ready        no bundle is loaded yet
+    │   ├── NotReady          503  not_ready        no bundle is loaded yet, or this pair's could not be loaded
     │   └── Draining          503  draining         shutting down: ask another replica
     ├── DeadlineExceeded      504  deadline         the request's own time ran out
     └── InternalError         500  internal         our fault; the log has it, the caller gets the request id

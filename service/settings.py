@@ -6,6 +6,7 @@ of the README's table, and `tests/test_docs.py` keeps the two together.
 
 import difflib
 import os
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +34,10 @@ REMOVED = {
 }
 
 
+_BYTES = re.compile(r"(?P<number>\d+(\.\d+)?) *(?P<unit>[KMGT]?)(i?B)?", re.IGNORECASE | re.ASCII)
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+
+
 class SettingsError(Exception):
     """A setting that cannot be used; the message names it and says what is wrong."""
 
@@ -49,6 +54,12 @@ class Settings(BaseSettings):
 
     # What it serves
     bundles: Path | None = Field(None, description="Directory of bundles; empty serves the embedded ones")
+    bundle_memory: int | None = Field(
+        None,
+        ge=1,
+        description="Memory for loaded bundles, such as `600M` or `2G`: they load at first use, and the least recently "
+        "used one leaves; empty loads all at the start",
+    )
     watch: bool = Field(True, description="Reload bundles and keys when their files change (SIGHUP always does)")
     pivot: bool = Field(True, description="Translate through a third language where no bundle serves the pair itself")
     pages: bool = Field(
@@ -124,6 +135,14 @@ class Settings(BaseSettings):
     @classmethod
     def _split_commas(cls, value: object) -> object:
         return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
+
+    @field_validator("bundle_memory", mode="before")
+    @classmethod
+    def _read_bytes(cls, value: object) -> object:
+        found = _BYTES.fullmatch(value.strip()) if isinstance(value, str) else None
+        if found is not None:
+            return round(float(found["number"]) * _UNITS[found["unit"].upper()])
+        return None if value == "" else value
 
     @field_validator("bundles", "keys_file", "state_dir", mode="before")
     @classmethod

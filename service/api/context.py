@@ -14,6 +14,7 @@ from dragoman.service.api.edge_limits import EdgeLimits
 from dragoman.service.api.limits import Gate
 from dragoman.service.bundles.manifest import Bundle
 from dragoman.service.catalog.routes import Route
+from dragoman.service.catalog.served import BundleStatus
 from dragoman.service.engine.loop import EngineSnapshot
 from dragoman.service.settings import Settings
 from dragoman.service.telemetry.metrics import Metrics
@@ -41,6 +42,7 @@ class CatalogView(Protocol):
     """What endpoints ask of the catalog."""
 
     def bundles(self) -> Sequence[Bundle]: ...
+    def statuses(self) -> Sequence[BundleStatus]: ...
     def routes(self) -> Sequence[Route]: ...
 
 

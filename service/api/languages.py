@@ -25,5 +25,11 @@ def read_code(text: str) -> str | None:
     return code if looks_right else None
 
 
+REGIONS: Mapping[str, str] = {
+    "pt-br": "Portuguese (Brazilian)", "pt-pt": "Portuguese (European)", "en-us": "English (American)",
+    "en-gb": "English (British)", "zh-hans": "Chinese (simplified)", "zh-hant": "Chinese (traditional)",
+}  # fmt: skip
+
+
 def name_of(code: str) -> str:
-    return NAMES.get(code, code)
+    return NAMES.get(code) or REGIONS.get(code.lower(), code)

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from dragoman.service.bundles.manifest import Bundle
+from dragoman.service.catalog.served import Codes
 from dragoman.service.catalog.versions import age_key
 
 PREFERRED_PIVOT = "en"
 
-Codes = tuple[str, str]  # source and target language
 Route = tuple[str, str, str | None]  # source, target, pivot
 T = TypeVar("T")
 

@@ -1,11 +1,15 @@
-"""What serves a language pair: a loaded bundle with its engine and its tokenizer, and the right to use it a while."""
+"""What serves a language pair: a bundle on offer, the same when it is loaded, and the right to use it a while."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol
 
 from dragoman.service.bundles.manifest import Bundle, Pair
+from dragoman.service.catalog.folders import Signature
 from dragoman.service.engine.loop import Engine
+
+BundleState = Literal["loaded", "loadable", "failed"]
+Codes = tuple[str, str]  # source and target language
 
 
 class TokenStream(Protocol):
@@ -55,14 +59,54 @@ class Tokenizer(Protocol):
 
 @dataclass(eq=False)
 class Served:
-    """A bundle that serves, or one that was replaced and finishes its requests."""
+    """A bundle in memory: it serves, or it was replaced and finishes its requests."""
 
     bundle: Bundle
     tokenizer: Tokenizer
     engine: Engine
     identity: str  # equal only for equal files, so that the cache never mixes answers of two bundles
-    num_leases: int = 0
-    retired: bool = False
+
+
+@dataclass(eq=False)
+class Offer:
+    """A bundle whose files were checked. It is in memory, or it is loaded when somebody asks for it."""
+
+    bundle: Bundle
+    identity: str
+    signature: Signature  # of the files when they were checked
+    num_bytes: int  # in memory, as estimated before it is loaded
+    served: Served | None = None
+    problem: str | None = None  # why it could not be loaded when it was last tried
+    used_at: float | None = None
+
+    @property
+    def label(self) -> str:
+        return f"{self.bundle.name} {self.bundle.version}"
+
+    @property
+    def state(self) -> BundleState:
+        if self.served is not None:
+            return "loaded"
+        return "loadable" if self.problem is None else "failed"
+
+
+@dataclass(frozen=True)
+class BundleStatus:
+    """What is known of a bundle on offer, for those who list bundles."""
+
+    bundle: Bundle
+    state: BundleState
+    num_bytes: int
+    idle_seconds: float | None = None  # since its last use; None: never used, or in use for the first time
+    problem: str | None = None
+
+
+@dataclass(frozen=True)
+class Leg:
+    """One translation step of a route, before its bundle is in memory."""
+
+    offer: Offer
+    pair: Pair
 
 
 @dataclass(frozen=True)
@@ -74,10 +118,15 @@ class Hop:
 
 
 class Lease:
-    """Hops, and the right to use them until the lease ends."""
+    """The hops of some pairs, and the right to use them until the lease ends."""
 
-    def __init__(self, hops: tuple[Hop, ...], give_back: Callable[[Sequence[Hop]], None]) -> None:
-        self.hops, self._give_back = hops, give_back
+    def __init__(self, ways: Mapping[Codes, tuple[Hop, ...]], give_back: Callable[[], None]) -> None:
+        self.ways, self._give_back = ways, give_back
+
+    @property
+    def hops(self) -> tuple[Hop, ...]:
+        """Of the first pair."""
+        return next(iter(self.ways.values()))
 
     def __enter__(self) -> tuple[Hop, ...]:
         return self.hops
@@ -86,4 +135,5 @@ class Lease:
         self.end()
 
     def end(self) -> None:
-        self._give_back(self.hops)
+        give_back, self._give_back = self._give_back, lambda: None
+        give_back()

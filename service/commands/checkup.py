@@ -18,6 +18,7 @@ from typing import Literal
 from dragoman.service.assembly import Parts, build_parts, bundle_roots, num_loops
 from dragoman.service.bundles.manifest import MANIFEST, Bundle, BundleError, read_bundle, read_golden
 from dragoman.service.catalog.folders import folders_in
+from dragoman.service.errors import DragomanError
 from dragoman.service.process.cgroup import cpu_quota, throttled_seconds
 from dragoman.service.settings import Settings
 from dragoman.service.telemetry.metrics import Metrics
@@ -123,8 +124,9 @@ def self_test(settings: Settings) -> Iterator[Finding]:
             yield Finding("bad", "self-test", problem)
         for shadow in report.shadowed:
             yield Finding("warning", "self-test", f"shadowed: {shadow}")
-        loaded = f"{len(report.loaded)} bundles in {time.monotonic() - began:.2f} s"
-        if report.loaded:
+        found = len(report.loaded) + len(report.offered)
+        loaded = f"{found} bundles in {time.monotonic() - began:.2f} s"
+        if found:
             cpu_seconds = time.process_time() - began_cpu
             yield Finding("good", "self-test", f"{loaded} ({cpu_seconds:.2f} s of CPU), golden sentences as expected")
             yield from _speed(parts)
@@ -135,7 +137,11 @@ def self_test(settings: Settings) -> Iterator[Finding]:
 def _speed(parts: Parts) -> Iterator[Finding]:
     for bundle in parts.catalog.bundles():
         texts = [golden.text for golden in read_golden(bundle)]
-        tokens, seconds = asyncio.run(_translate_for(parts, bundle, texts))
+        try:
+            tokens, seconds = asyncio.run(_translate_for(parts, bundle, texts))
+        except DragomanError as error:  # with a bound on memory a bundle is checked at its first use
+            yield Finding("bad", f"speed {bundle.name}", error.detail)
+            continue
         yield Finding("good", f"speed {bundle.name}", f"about {tokens / seconds:,.0f} target tokens per second")
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     yield Finding("good", "memory", f"{peak:,.0f} MB at most")

@@ -88,6 +88,8 @@ class Reloader:
 def _log(report: ReloadReport) -> None:
     for label in report.loaded:
         log.info("bundle loaded", extra={"bundle": label})
+    for label in report.offered:
+        log.info("bundle found", extra={"bundle": label})
     for label in report.unloaded:
         log.info("bundle unloaded", extra={"bundle": label})
     for problem in report.failed:

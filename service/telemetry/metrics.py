@@ -70,6 +70,7 @@ class Metrics:
         self._apis = apis
         registry = self.registry = registry or CollectorRegistry()  # never the global one of the library
         self._read_engines: Callable[[], Mapping[str, EngineGauges]] = dict
+        self._read_memory: Callable[[], tuple[int, int]] = lambda: (0, 0)
         self._declare_http()
         self._declare_engine()
         self._declare_bundles()
@@ -119,6 +120,12 @@ class Metrics:
         self._bundle_loads = self._counter("bundle_loads", "Attempts to load a bundle", ("outcome",))
         for outcome in get_args(LoadOutcome):
             self._bundle_loads.labels(outcome)
+        self._bundle_load_seconds = self._histogram("bundle_load_seconds", "To load a bundle and check it", ())
+        self._bundle_load_seconds.labels()
+        self._bundle_evictions = self._counter("bundle_evictions", "Bundles let go to make room, or replaced", ())
+        self._bundle_evictions.labels()
+        self._resident_bundles = self._gauge("resident_bundles", "Bundles in memory", ())
+        self._resident_bytes = self._gauge("resident_bundle_bytes", "Memory of bundles, as estimated", ())
 
     def _counter(self, name: str, description: str, labels: tuple[str, ...]) -> "_Counts":
         return _Counts(f"dragoman_{name}", description, labels, self.registry)
@@ -160,8 +167,15 @@ class Metrics:
         """`read` gives the gauges of each engine, by pair; it is called at every scrape."""
         self._read_engines = read
 
+    def watch_memory(self, read: Callable[[], tuple[int, int]]) -> None:
+        """`read` gives the bundles in memory and their bytes; it is called at every scrape."""
+        self._read_memory = read
+
     def _refresh_gauges(self) -> None:
         engines = self._read_engines()
+        num_resident, num_bytes = self._read_memory()
+        self._resident_bundles.set(num_resident)
+        self._resident_bytes.set(num_bytes)
         for gauge, attribute in (
             (self._active_rows, "active_rows"),
             (self._row_capacity, "row_capacity"),
@@ -172,9 +186,15 @@ class Metrics:
             for pair, engine in engines.items():
                 gauge.labels(pair).set(getattr(engine, attribute))
 
-    def bundles_loaded(self, num_loaded: int, num_failed: int) -> None:
-        self._bundle_loads.labels("loaded").add(num_loaded)
-        self._bundle_loads.labels("failed").add(num_failed)
+    def bundle_loaded(self, seconds: float) -> None:
+        self._bundle_loads.labels("loaded").add()
+        self._bundle_load_seconds.labels().observe(seconds)
+
+    def bundle_failed(self) -> None:
+        self._bundle_loads.labels("failed").add()
+
+    def bundle_evicted(self) -> None:
+        self._bundle_evictions.labels().add()
 
     def set_bundles(self, bundles: Iterable[tuple[str, str, str, str]]) -> None:
         """The bundles that serve now: (pair, name, version, precision) of each."""

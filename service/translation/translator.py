@@ -8,10 +8,12 @@ import asyncio
 import functools
 import time
 from collections.abc import AsyncGenerator, Callable, Collection, Sequence
+from concurrent.futures import Future
 
 from dragoman.service import errors
 from dragoman.service.catalog.catalog import Catalog, NoRouteError
-from dragoman.service.catalog.served import Lease
+from dragoman.service.catalog.loading import ClosedError, LoadFailedError, OfferGoneError
+from dragoman.service.catalog.served import Codes, Lease
 from dragoman.service.translation.cache import SegmentCache
 from dragoman.service.translation.contract import (
     AUTO,
@@ -32,11 +34,11 @@ from dragoman.service.translation.contract import (
 )
 from dragoman.service.translation.decode import AskAttention, Decoder
 from dragoman.service.translation.glossary import NO_GLOSSARY, Glossary
+from dragoman.service.translation.joining import Joints
 from dragoman.service.translation.language import Detector
 from dragoman.service.translation.plan import Planner, TextPlan
 from dragoman.service.translation.request import ActiveRequest
 from dragoman.service.translation.request_limits import check_request
-from dragoman.service.translation.segments import separators
 from dragoman.service.translation.streaming import TokenSink
 from dragoman.service.translation.unit import units_of
 
@@ -96,21 +98,22 @@ class Translator:
         of the last hop. Other segments come whole.
         """
         with await self.begin([text], source, target, options, tenant) as request:
-            between = separators(text, request.texts[0].segments)
+            joints = Joints(text, request.texts[0].segments, target)
             sinks = [TokenSink() for _ in request.texts[0].segments]
             segments: list[Segment] = []
             for index, task in enumerate(await request.start(sinks)):
-                separator = between[index]
+                begun, before = False, segments[-1].text if segments else ""
                 async for piece in sinks[index].pieces(task):
-                    yield TokenEvent(index, separator + piece)
-                    separator = ""
+                    yield TokenEvent(index, piece if begun else joints.before(index, before, piece) + piece)
+                    begun = True
                 segments.append(await task)
-                if rest := separator + sinks[index].rest(segments[-1].text):
+                rest = sinks[index].rest(segments[-1].text)
+                if rest := rest if begun else joints.before(index, before, rest) + rest:
                     yield TokenEvent(index, rest)
                 yield SegmentEvent(index, segments[-1])
             result = request.result([segments])
-            if between[-1]:
-                yield TokenEvent(max(0, len(segments) - 1), between[-1])
+            if joints.last:
+                yield TokenEvent(max(0, len(segments) - 1), joints.last)
             yield DoneEvent(result)
 
     def detect(self, text: str) -> list[Detection]:
@@ -127,9 +130,9 @@ class Translator:
         timeouts = [t for t in (options.timeout_seconds, self._limits.default_timeout_seconds) if t is not None]
         deadline_at = self._clock() + min(timeouts) if timeouts else None
         size = sum(map(len, texts))
-        source, target = self._catalog.code(source), self._catalog.code(target)
+        source, target = self._catalog.code(source, "source"), self._catalog.code(target, "target")
         sources = await self._sources(texts, source, target, size)
-        leases: list[Lease] = []
+        leases = await self._leases(list(dict(sources)), target, deadline_at)
         try:
             ways = {language: self._way(language, target, leases) for language in dict(sources)}
             if size > _INLINE_CHARACTERS:
@@ -157,15 +160,53 @@ class Translator:
         detect = functools.partial(_detected, self._detector, texts, candidates, sources, target)
         return [(each.language, each) for each in (await asyncio.to_thread(detect) if away else detect())]
 
-    def _way(self, source: str, target: str, leases: list[Lease]) -> tuple[Planner, ...]:
-        if source == target and any(source in route[:2] for route in self._catalog.routes()):
-            return ()
+    async def _leases(self, sources: Sequence[str], target: str, deadline_at: float | None) -> list[Lease]:
+        """One lease for all pairs of the request: two requests that each held a bundle and waited for the other's
+        would wait for ever."""
+        routes = self._catalog.routes()
+        pairs = [
+            (source, target)
+            for source in sources
+            if source != target or not any(source in route[:2] for route in routes)
+        ]
+        if not pairs:
+            return []
         try:
-            leases.append(self._catalog.lease(source, target))
+            return [self._catalog.lease_now(pairs) or await self._loaded(pairs, deadline_at)]
         except NoRouteError as error:
             raise self._no_way() from error
+
+    async def _loaded(self, pairs: Sequence[Codes], deadline_at: float | None) -> Lease:
+        """Wait until the bundles are loaded, at most until the deadline."""
+        try:
+            async with asyncio.timeout(None if deadline_at is None else max(0.0, deadline_at - self._clock())):
+                while True:
+                    try:
+                        return await self._lease_soon(pairs)
+                    except OfferGoneError:
+                        continue  # replaced meanwhile: another one serves
+        except TimeoutError:
+            raise errors.DeadlineExceeded(
+                "The request's time ran out before its model was loaded; allow more time, or try later."
+            ) from None
+        except LoadFailedError as error:
+            raise errors.NotReady("The model of this pair could not be loaded; try again soon.", 1.0) from error
+        except ClosedError as error:
+            raise errors.Draining("This server is shutting down; send the request again.", 1.0) from error
+
+    async def _lease_soon(self, pairs: Sequence[Codes]) -> Lease:
+        promise = self._catalog.lease_soon(pairs)
+        try:
+            return await asyncio.wrap_future(promise)
+        except BaseException:
+            if not promise.cancel():  # it came all the same
+                promise.add_done_callback(_end)
+            raise
+
+    def _way(self, source: str, target: str, leases: Sequence[Lease]) -> tuple[Planner, ...]:
+        hops = leases[0].ways.get((source, target), ()) if leases else ()
         places_tags = self._ask_attention is not None
-        return tuple([Planner(hop, self._limits.max_beam_size, target, places_tags) for hop in leases[-1].hops])
+        return tuple([Planner(hop, self._limits.max_beam_size, target, places_tags) for hop in hops])
 
     def _no_way(self) -> errors.DragomanError:
         if not self._catalog.routes():
@@ -173,6 +214,11 @@ class Translator:
         return errors.UnknownPair(
             "This server does not translate this pair; /v1/languages lists the pairs that it translates."
         )
+
+
+def _end(promise: "Future[Lease]") -> None:
+    if not promise.cancelled() and promise.exception() is None:
+        promise.result().end()
 
 
 def _detected(

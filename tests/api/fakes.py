@@ -21,6 +21,7 @@ from dragoman.service.bundles.manifest import (
     TokenizerFiles,
 )
 from dragoman.service.catalog.catalog import ReloadReport
+from dragoman.service.catalog.served import BundleStatus
 from dragoman.service.engine.job import FinishReason
 from dragoman.service.errors import UnknownPair
 from dragoman.service.settings import Settings
@@ -136,6 +137,12 @@ class FakeCatalog:
 
     def bundles(self) -> list[Bundle]:
         return self.served_bundles
+
+    def statuses(self) -> list[BundleStatus]:
+        return [BundleStatus(bundle, "loaded", 1 << 20) for bundle in self.served_bundles]
+
+    def memory(self) -> tuple[int, int]:
+        return len(self.served_bundles), len(self.served_bundles) << 20
 
     def routes(self) -> list[tuple[str, str, str | None]]:
         return [(pair.source, pair.target, None) for bundle in self.served_bundles for pair in bundle.pairs]

@@ -16,7 +16,8 @@ OF_THE_DESIGN = {
     "decode_step_seconds", "batch_rows", "active_rows", "queued_segments", "queued_tokens", "source_tokens_total",
     "target_tokens_total", "segments_total", "rejected_total", "cancelled_total", "cache_lookups_total",
     "bundle_info", "bundle_loads_total", "row_capacity", "engine_busy_seconds_total", "runtime_threads",
-    "cpu_throttled_seconds_total",
+    "cpu_throttled_seconds_total", "bundle_load_seconds", "bundle_evictions_total", "resident_bundles",
+    "resident_bundle_bytes",
 }  # fmt: skip
 
 

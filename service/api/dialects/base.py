@@ -27,6 +27,10 @@ DOCUMENTED_WARNINGS: dict[int | str, dict[str, Any]] = {  # for the routes that 
     200: {
         "description": "Successful Response",
         "headers": {
+            "Content-Language": {
+                "description": "The language given, where the region that was asked for is not there",
+                "schema": {"type": "string"},
+            },
             WARNINGS_HEADER: {
                 "description": "Only if something may be lost: the native API's warnings and finish reasons",
                 "schema": {"type": "string"},
@@ -52,6 +56,7 @@ def warn_in_header(answer: Response, result: TranslationResult) -> None:
     """The words that the native API would give as `warnings` and as `finish_reason`, where they are not `eos`."""
     segments = [segment for translation in result.translations for segment in translation.segments]
     words = {str(word) for segment in segments for word in (*segment.warnings, segment.finish_reason)} - {"eos"}
+    answer.headers["Content-Language"] = result.target  # which may be another region than the one that was asked for
     if words:
         answer.headers[WARNINGS_HEADER] = ", ".join(sorted(words))
 

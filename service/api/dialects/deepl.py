@@ -32,6 +32,7 @@ from dragoman.service.api.languages import name_of, read_code
 from dragoman.service.api.metered import let_in, translate
 from dragoman.service.api.refusals import COMMON_REFUSALS, document
 from dragoman.service.errors import BadRequest, DragomanError, InvalidRequest, QuotaExceeded, TooLarge, UnknownPair
+from dragoman.service.language_codes import base_language
 from dragoman.service.translation.contract import AUTO, Translation, TranslationOptions
 from dragoman.service.translation.markup import TAG_NAME, elements_named
 
@@ -122,10 +123,12 @@ async def get_languages(request: ApiRequest) -> Response:
     if wanted not in ("source", "target"):
         raise BadRequest("Value for 'type' not supported; it is source or target.")
     routes = request.rooms.catalog.routes()
-    codes = sorted({target if wanted == "target" else source for source, target, _ in routes})
+    # DeepL's sources have no region.
+    codes = sorted({target if wanted == "target" else base_language(source) for source, target, _ in routes})
     named = [(code.upper(), name_of(code)) for code in codes]
     if wanted == "target":
-        named = [variety for code in codes for variety in VARIETIES.get(code, ((code.upper(), name_of(code)),))]
+        every = (variety for code in codes for variety in VARIETIES.get(code, ((code.upper(), name_of(code)),)))
+        named = list(dict(every).items())
     return JsonAnswer([{"language": code, "name": name, "supports_formality": False} for code, name in named])
 
 

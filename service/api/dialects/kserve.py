@@ -14,7 +14,7 @@ from dragoman.service.api.dialects.base import Dialect
 from dragoman.service.api.dialects.operations import LABEL, PROBE_RESPONSES, liveness, readiness
 from dragoman.service.api.json_answer import JsonAnswer
 from dragoman.service.api.problems import document_problems, render_problem
-from dragoman.service.bundles.manifest import Bundle
+from dragoman.service.catalog.served import BundleStatus
 from dragoman.service.errors import NotFound
 
 OPTIONAL_TEXT = {"anyOf": [{"type": "string"}, {"type": "null"}], "title": "Version"}
@@ -51,7 +51,9 @@ async def kserve_server(request: ApiRequest) -> Response:
 )
 @router.get("/models/{name}/versions/{version}/ready", include_in_schema=False)
 async def kserve_model_ready(request: ApiRequest) -> Response:
-    return JsonAnswer({"name": _bundle(request).name, "ready": True})
+    status = _status(request)
+    ready = status.state != "failed"
+    return JsonAnswer({"name": status.bundle.name, "ready": ready}, 200 if ready else 503)
 
 
 @router.get(
@@ -62,18 +64,20 @@ async def kserve_model_ready(request: ApiRequest) -> Response:
 )
 @router.get("/models/{name}/versions/{version}", include_in_schema=False)
 async def kserve_model(request: ApiRequest) -> Response:
-    bundle = _bundle(request)
+    bundle = _status(request).bundle
     tensor = [{"name": "text", "datatype": "BYTES", "shape": [-1]}]
     described = {"name": bundle.name, "versions": [bundle.version], "platform": "dragoman"}
     return JsonAnswer({**described, "inputs": tensor, "outputs": tensor})
 
 
-def _bundle(request: ApiRequest) -> Bundle:
+def _status(request: ApiRequest) -> BundleStatus:
+    """Of the bundle with this name, or of the one that serves the pair of this name, such as `pt-en`."""
     name = request.path_params["name"]
     version = request.path_params.get("version") or request.query_params.get("version")
-    for bundle in request.rooms.catalog.bundles():
-        if bundle.name == name and version in (None, bundle.version):
-            return bundle
+    statuses = [each for each in request.rooms.catalog.statuses() if version in (None, each.bundle.version)]
+    for status in sorted(statuses, key=lambda each: each.bundle.name != name):
+        if name in (status.bundle.name, *(f"{pair.source}-{pair.target}" for pair in status.bundle.pairs)):
+            return status
     raise NotFound("No bundle of this name and version serves; /v1/models lists them.")
 
 

@@ -89,6 +89,9 @@ async def post_stream(request: ApiRequest) -> Response:
 async def get_models(request: ApiRequest) -> Response:
     models = [
         {
+            "state": status.state,
+            "memory_bytes": status.num_bytes,
+            "idle_seconds": None if status.idle_seconds is None else round(status.idle_seconds, 3),
             "name": bundle.name,
             "version": bundle.version,
             "precision": bundle.precision,
@@ -98,7 +101,8 @@ async def get_models(request: ApiRequest) -> Response:
             "evidence": bundle.evidence,
             "training": bundle.training,
         }
-        for bundle in request.rooms.catalog.bundles()
+        for status in request.rooms.catalog.statuses()
+        for bundle in (status.bundle,)
     ]
     return JsonAnswer({"models": models})
 
@@ -145,6 +149,7 @@ def result_json(result: TranslationResult) -> dict[str, Any]:
     timings = result.timings
     return {
         "translations": [_translation_json(translation) for translation in result.translations],
+        "target": result.target,
         "model": {"name": result.model_name, "version": result.model_version},
         "timings": {
             "queue_ms": round(timings.queue_seconds * 1000, 3),

@@ -167,6 +167,7 @@ class TranslateResponse(BaseModel):
     model_config = ConfigDict(json_schema_extra={"examples": [EXAMPLE_RESPONSE]})
 
     translations: list[Translation]
+    target: str = Field(description="The language given: `pt-BR` where `pt-PT` was asked for and only that is there")
     model: ModelName
     timings: Timings
 
@@ -177,6 +178,11 @@ class PairInfo(BaseModel):
 
 
 class ModelInfo(BaseModel):
+    state: Literal["loaded", "loadable", "failed"] = Field(
+        description="In memory; loaded at its first use; or not loaded when it was last tried"
+    )
+    memory_bytes: int = Field(description="What it takes when it is loaded, as estimated")
+    idle_seconds: float | None = Field(description="Since it was last used; null: not yet")
     name: str
     version: str
     precision: str

@@ -1,6 +1,6 @@
 """For the people and programs that run the server: probes and metrics. They need no key.
 
-Live means that the process answers; ready, that a bundle is loaded and the server is not about to stop. This dialect
+Live means that the process answers; ready, that a bundle is loaded or can be, and the server is not about to stop. This dialect
 also answers for every path that belongs to no other.
 """
 
@@ -29,7 +29,8 @@ def liveness() -> Response:
 
 def readiness(request: ApiRequest) -> Response:
     lifecycle = request.rooms.lifecycle
-    if lifecycle.ready:
+    loadable = any(status.state != "failed" for status in request.rooms.catalog.statuses())
+    if lifecycle.ready and loadable:
         return JsonAnswer({"ready": True})
     reason = Draining.reason if lifecycle.draining else NotReady.reason
     return JsonAnswer({"ready": False, "reason": reason}, 503)
