@@ -1,7 +1,7 @@
 """Which bundles there are, and which of them serves a pair: read them, offer them, replace them, take them away.
 
-A bundle serves only after its golden check (`golden.py`). Without a bound on memory all bundles are loaded when they are
-found. With one they are offered when their files have been checked, and loaded at their first use (`loading.py`).
+A bundle serves only after its golden check (`golden.py`). Without a bound on memory all bundles are loaded when they
+are found. With one they are offered when their files have been checked, and loaded at their first use (`loading.py`).
 A new version replaces one that is loaded after its own check; the old one finishes the requests that it has begun. If
 the new one fails, the old one goes on serving. Engines and tokenizers are opened by functions that are passed in; when
 to look for changes is decided by the server.
@@ -78,7 +78,7 @@ class Catalog:
         open_tokenizer: Callable[[Bundle], Tokenizer],
         pivot: bool = True,
         max_bytes: int | None = None,
-        cost: Callable[[Bundle], int] = lambda bundle: sum(record.bytes for record in bundle.files.values()),
+        cost: Callable[[Bundle], int] = lambda bundle: 0,
         observer: LoadObserver | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:

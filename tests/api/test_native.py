@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from dragoman.service.api import schemas
+from dragoman.service.api.dialects import native_schemas as schemas
 from dragoman.service.api.edge_limits import EdgeLimits
 from dragoman.service.errors import DeadlineExceeded, QueueFull, StrictRefusal
 from tests.api.conftest import OpenClient, OpenServer
