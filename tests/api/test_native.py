@@ -47,6 +47,7 @@ async def test_a_text_is_translated(open_client: OpenClient) -> None:
                 ],
             }
         ],
+        "target": "en",
         "model": {"name": "fake", "version": "1"},
         "timings": {"queue_ms": 1.0, "encode_ms": 2.0, "decode_ms": 3.0},
     }
