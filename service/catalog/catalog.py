@@ -78,7 +78,7 @@ class Catalog:
         open_tokenizer: Callable[[Bundle], Tokenizer],
         pivot: bool = True,
         max_bytes: int | None = None,
-        cost: Callable[[Bundle], int] = lambda bundle: sum(file.bytes for file in bundle.files.values()),
+        cost: Callable[[Bundle], int] = lambda bundle: 0,
         observer: LoadObserver | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:

@@ -1,4 +1,5 @@
-"""What a loaded bundle takes of memory, estimated before it is loaded: weights as the runtime keeps them, and state.
+"""What a loaded bundle takes of memory, estimated before it is loaded: its weights as the runtime keeps them, and state
+arrays.
 
 Each graph packs the weights that it multiplies by into an order of its own, so a graph of the decoder and the
 multi-step graph each have a copy. The explain graph is another, once somebody explains or sends tags. The arrays of
@@ -9,8 +10,8 @@ from math import prod
 
 from dragoman.service.bundles.manifest import WEIGHTS, Bundle
 
-WEIGHT_COPIES = 3.0  # of weights.bin, in all graphs together
-OVERHEAD_BYTES = 8 * 1024 * 1024  # graphs, tokenizer, threads, the runtime's own
+WEIGHT_COPIES = 2.5  # of weights.bin, in all graphs together
+OVERHEAD_BYTES = 4 * 1024 * 1024  # graphs, tokenizer, threads, the runtime's own
 _ITEM_BYTES = {"float32": 4, "float16": 2}
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from dragoman.service.api import schemas
+from dragoman.service.api.dialects import native_schemas as schemas
 from dragoman.service.api.edge_limits import EdgeLimits
 from dragoman.service.errors import DeadlineExceeded, QueueFull, StrictRefusal
 from tests.api.conftest import OpenClient, OpenServer
@@ -47,6 +47,7 @@ async def test_a_text_is_translated(open_client: OpenClient) -> None:
                 ],
             }
         ],
+        "target": "en",
         "model": {"name": "fake", "version": "1"},
         "timings": {"queue_ms": 1.0, "encode_ms": 2.0, "decode_ms": 3.0},
     }

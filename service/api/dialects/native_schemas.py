@@ -28,6 +28,7 @@ EXAMPLE_RESPONSE: JsonDict = {
     "translations": [
         {"text": "The cat is sleeping.", "source": "pt", "detected": None, "pivot": None, "segments": [EXAMPLE_SEGMENT]}
     ],
+    "target": "en",
     "model": {"name": "pt-en", "version": "1"},
     "timings": {"queue_ms": 0.1, "encode_ms": 1.9, "decode_ms": 7.4},
 }

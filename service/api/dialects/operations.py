@@ -1,7 +1,7 @@
 """For the people and programs that run the server: probes and metrics. They need no key.
 
-Live means that the process answers; ready, that a bundle is loaded or can be, and the server is not about to stop. This
-dialect also answers for every path that belongs to no other.
+Live means that the process answers; ready, that a bundle is loaded or can be, and the server is not about to stop.
+This dialect also answers for every path that belongs to no other.
 """
 
 from typing import Any
