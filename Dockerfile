@@ -2,6 +2,7 @@
 # The image of Dragoman: two stages, so that what builds stays behind. No torch, no compiler, no pip cache.
 #   docker build -t dragoman .                          for CPUs
 #   docker build -t dragoman:gpu --build-arg RUNTIME=gpu .
+#   docker build -t dragoman-pull --target pull .       `dragoman pull`: registries, importers, onnx; for init containers
 # For builds that must repeat to the byte, pin the base by digest: --build-arg BASE=docker.io/library/python@sha256:…
 ARG BASE=docker.io/library/python:3.11.14-slim-bookworm
 
@@ -27,7 +28,16 @@ RUN /opt/builder/bin/pip wheel --no-deps --no-build-isolation --wheel-dir /tmp/w
 RUN mkdir /opt/dragoman/cuda \
  && find /opt/dragoman/lib -path '*/nvidia/*/lib/*.so*' -exec ln -s '{}' /opt/dragoman/cuda/ ';'
 
-FROM ${BASE} AS runtime
+FROM build AS build-pull
+COPY deploy/lock/import.txt /tmp/lock/
+RUN /opt/builder/bin/pip --python /opt/dragoman/bin/python install --require-hashes --only-binary :all: \
+      --requirement /tmp/lock/import.txt
+COPY export export
+RUN rm -rf build && /opt/builder/bin/pip wheel --no-deps --no-build-isolation --wheel-dir /tmp/wheel-pull . \
+ && /opt/builder/bin/pip --python /opt/dragoman/bin/python install --no-deps --force-reinstall /tmp/wheel-pull/dragoman-*.whl \
+ && rm -f /opt/dragoman/bin/dragoman-*
+
+FROM ${BASE} AS bare
 ARG VERSION=0.1.0
 ARG REVISION=unknown
 ARG CREATED=unknown
@@ -40,7 +50,6 @@ LABEL org.opencontainers.image.title="Dragoman" \
 # A number, so that Kubernetes can see that it is not root; no home, no shell. It owns nothing: the root can be read-only.
 RUN groupadd --gid 10001 dragoman \
  && useradd --uid 10001 --gid 10001 --no-create-home --home-dir /nonexistent --shell /usr/sbin/nologin dragoman
-COPY --from=build /opt/dragoman /opt/dragoman
 ENV PATH=/opt/dragoman/bin:$PATH \
     LD_LIBRARY_PATH=/opt/dragoman/cuda \
     PYTHONUNBUFFERED=1 \
@@ -49,11 +58,21 @@ ENV PATH=/opt/dragoman/bin:$PATH \
     DRAGOMAN_HOST=0.0.0.0 \
     DRAGOMAN_PORT=8000
 USER 10001:10001
-EXPOSE 8000
 STOPSIGNAL SIGTERM
+# The command is process 1 and gets the signals itself.
+ENTRYPOINT ["dragoman"]
+
+FROM bare AS pull
+COPY --from=build-pull /opt/dragoman /opt/dragoman
+# It ends when its bundles are there: nothing to probe.
+HEALTHCHECK NONE
+CMD ["pull", "--help"]
+
+# The last stage is what a build without --target makes: the server.
+FROM bare AS runtime
+COPY --from=build /opt/dragoman /opt/dragoman
+EXPOSE 8000
 # Liveness, not readiness: a server that drains is healthy.
 HEALTHCHECK --interval=10s --timeout=3s --start-period=60s --retries=3 \
   CMD ["python3", "-c", "import os, urllib.request as r; r.urlopen(f\"http://127.0.0.1:{os.environ['DRAGOMAN_PORT']}/healthz\", timeout=2)"]
-# The server is process 1 and gets the signals itself.
-ENTRYPOINT ["dragoman"]
 CMD ["serve"]

@@ -29,7 +29,7 @@ $(SERVE)/.ready: pyproject.toml setup.py Makefile
 $(DEV)/.ready: pyproject.toml setup.py Makefile
 	$(PYTHON) -m venv $(DEV)
 	$(DEV)/bin/pip install --quiet --upgrade pip
-	$(DEV)/bin/pip install --quiet --editable '.[cpu,train,bench,tracing]' --group dev
+	$(DEV)/bin/pip install --quiet --editable '.[cpu,import,train,bench,tracing]' --group dev
 	touch $@
 
 serve: $(SERVE)/.ready  ## serve the embedded bundles on HOST:PORT (127.0.0.1:8000)

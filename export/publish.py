@@ -54,15 +54,20 @@ def publishing(out: Path, replace_old: bool = False) -> Iterator[Staging]:
     folder = _hidden_sibling(out)
     try:
         yield Staging(folder)
-        _check_readable(folder)
-        folder.chmod(0o755)  # mkdtemp made it private
-        check_place(out, replace_old)  # once more: something else may have taken the name in the meantime
-        if out.exists():
-            _exchange(folder, out)
-        else:
-            folder.rename(out)
+        put_in_place(folder, out, replace_old)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def put_in_place(folder: Path, out: Path, replace_old: bool) -> None:
+    """Check a finished bundle as a server would, and give it the name `out`, which is on the same disk."""
+    _check_readable(folder)
+    folder.chmod(0o755)  # mkdtemp made it private
+    check_place(out, replace_old)  # once more: something else may have taken the name in the meantime
+    if out.exists():
+        _exchange(folder, out)
+    else:
+        folder.rename(out)
 
 
 def check_place(out: Path, replace_old: bool) -> None:

@@ -192,6 +192,22 @@ def test_commands_have_one_parser_library() -> None:
             assert not touches(imports(path), "argparse"), f"{path.relative_to(ROOT)} reads its words with argparse"
 
 
+def test_one_file_of_service_finds_the_exporter_by_its_name() -> None:
+    """An import by name is an import: `dragoman pull` has the only one, and works without it until it is called."""
+    named = [path.name for path in python_files("service") if '"dragoman.export' in path.read_text("utf-8")]
+    assert named == ["pull.py"]
+
+
+def test_pulling_needs_neither_torch_nor_onnx() -> None:
+    """Registries and downloads say what is wrong before anything heavy is imported; importers come later."""
+    code = (
+        "import sys, dragoman.export.pulling.pull_command; "
+        "print([m for m in ('torch', 'onnx', 'huggingface_hub', 'dragoman.model') if m in sys.modules])"
+    )
+    result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "[]"
+
+
 def test_behavioural_cases_are_judged_without_torch() -> None:
     """Another program, such as a check of a running server, can judge the same cases."""
     code = "import sys, dragoman.export.behaviour; print('torch' in sys.modules or 'onnxruntime' in sys.modules)"

@@ -16,6 +16,18 @@ def behaviour_line(evidence: Mapping[str, Any]) -> str:
     return f"behaviour {whole:.1f} % of {found['cases']}{lowest}"
 
 
+def origin_line(training: Mapping[str, Any]) -> str:
+    """Such as `licence MPL-2.0, from mozilla base-memory 3.0, https://…`; empty where the manifest says nothing."""
+    found = training.get("origin")
+    if isinstance(found, str):
+        found = {"address": found, "licence": training.get("licence")}
+    if not isinstance(found, Mapping):
+        return ""
+    registry = " ".join(str(found[key]) for key in ("registry", "architecture", "release") if found.get(key))
+    parts = {"licence": found.get("licence"), "from": registry, "": found.get("address")}
+    return ", ".join(f"{name} {value}".strip() for name, value in parts.items() if value)
+
+
 def _percent(counts: object) -> float | None:
     cases, passed = (counts.get(key) if isinstance(counts, Mapping) else None for key in ("cases", "passed"))
     return 100 * passed / cases if type(cases) is int and type(passed) is int and cases > 0 else None

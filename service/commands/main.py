@@ -13,6 +13,7 @@ try:  # Ctrl-C during the start most likely arrives during these imports, before
     from dragoman.service.commands.doctor import doctor
     from dragoman.service.commands.keys import keys_cli
     from dragoman.service.commands.models import models
+    from dragoman.service.commands.pull import pull
     from dragoman.service.commands.serve import serve
     from dragoman.service.commands.translate import translate
 except KeyboardInterrupt:
@@ -22,6 +23,7 @@ cli = typer.Typer(name="dragoman", no_args_is_help=True, add_completion=False, h
 cli.command()(serve)
 cli.command()(translate)
 cli.command()(models)
+cli.command()(pull)
 cli.command()(doctor)
 cli.add_typer(keys_cli, name="keys")
 

@@ -11,7 +11,7 @@ def models(bundles: Bundles = None) -> None:
     from dragoman.service.bundles.manifest import BundleError, read_bundle
     from dragoman.service.catalog.routes import choose
     from dragoman.service.commands.checkup import find_bundles
-    from dragoman.service.commands.evidence_line import behaviour_line
+    from dragoman.service.commands.evidence_line import behaviour_line, origin_line
 
     table = Table("name", "version", "precision", "pairs", "size", "path")
     found, broken = [], []
@@ -29,6 +29,8 @@ def models(bundles: Bundles = None) -> None:
     console.print(table if table.rows else "There are no bundles here.")
     for bundle in found:
         if line := behaviour_line(bundle.evidence):
+            console.print(f"{bundle.name}: {line}", soft_wrap=True, markup=False)
+        if line := origin_line(bundle.training):
             console.print(f"{bundle.name}: {line}", soft_wrap=True, markup=False)
     for shadow in choose(found)[1]:
         console.print(f"Shadowed: {shadow}.", soft_wrap=True, markup=False)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dragoman.service.commands.configuration import Bundles, fail, settings_with
+from dragoman.service.commands.pull import pulling_beside
 
 if TYPE_CHECKING:
     from dragoman.service.assembly import Parts
@@ -18,12 +19,17 @@ def serve(
     host: Annotated[str | None, typer.Option(help="Address to listen on [DRAGOMAN_HOST]")] = None,
     port: Annotated[int | None, typer.Option(help="Port to listen on [DRAGOMAN_PORT]")] = None,
     bundles: Bundles = None,
+    pull: Annotated[
+        list[str] | None,
+        typer.Option(help="Pairs to pull beside serving, such as pt-en,es-en; served as soon as they are there."),
+    ] = None,
+    pull_options: Annotated[str, typer.Option(help="More options for that pull, such as '--mirror URL'.")] = "",
 ) -> None:
     """Serve bundles over HTTP. All other settings are environment variables; the README lists them."""
     from dragoman.service.process import interpreter
 
-    with interpreter.serving():
-        run_server(settings_with(host=host, port=port, bundles=bundles))
+    with pulling_beside(pull, bundles, pull_options) as folder, interpreter.serving():
+        run_server(settings_with(host=host, port=port, bundles=folder))
 
 
 def run_server(settings: "Settings", build: "Callable[..., Parts] | None" = None) -> None:

@@ -3,6 +3,7 @@
 import { postJson } from "./api.js";
 import { byId, el, percent, show, showProblem, tokenText } from "./dom.js";
 import { drawLarge, drawSmall } from "./heatmap.js";
+import { directionOf } from "./languages.js";
 import { fragment, nameOf, state } from "./state.js";
 import { beamTree } from "./tree.js";
 
@@ -42,6 +43,7 @@ export function enter() {
   show(byId("explain-examples"), "Try ", EXAMPLES.filter(([source]) => served.has(source)).map(([source, text]) =>
     el("button", { type: "button", lang: source, onclick: () => example(source, text) }, text)));
   byId("explain-text").value = state.text;
+  byId("explain-text").dir = directionOf(state.source);
   if (state.text.trim()) explain();
   else {
     answer = null;
@@ -133,7 +135,7 @@ function render() {
 function sourceRow() {
   const chips = answer.source_tokens.map((token, index) => chip(token, "encoder", index));
   parts.sourceChips = chips;
-  return el("div", { class: "tokens", role: "group", "aria-labelledby": "source-label" }, chips);
+  return el("div", { class: "tokens", role: "group", lang: answer.source_language, dir: directionOf(answer.source_language), "aria-labelledby": "source-label" }, chips);
 }
 
 function targetRow() {
@@ -143,7 +145,7 @@ function targetRow() {
     return button;
   });
   parts.targetChips = chips;
-  return el("div", { class: "tokens", role: "group", "aria-labelledby": "target-label" }, chips);
+  return el("div", { class: "tokens", role: "group", lang: state.target, dir: directionOf(state.target), "aria-labelledby": "target-label" }, chips);
 }
 
 function chip(token, side, index) {

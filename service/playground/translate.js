@@ -2,6 +2,7 @@
 
 import { postStream } from "./api.js";
 import { byId, copyText, el, show, showProblem } from "./dom.js";
+import { directionOf, mark, ownName } from "./languages.js";
 import { snippet } from "./snippets.js";
 import { fragment, nameOf, setKey, state, writeFragment } from "./state.js";
 
@@ -59,7 +60,7 @@ export function enter(hasText) {
 
 function fillLanguages() {
   const sources = state.languages.filter((language) => language.targets.length);
-  const options = [["auto", "Detect language"], ...sources.map((language) => [language.code, language.name])];
+  const options = [["auto", "Detect language"], ...byName(sources.map((language) => language.code))];
   fillSelect(byId("source"), options, state.source);
   state.source = byId("source").value;
   fillTargets();
@@ -67,8 +68,13 @@ function fillLanguages() {
 
 function fillTargets() {
   const reachable = new Set(state.pairs.filter((pair) => state.source === "auto" || pair.source === state.source).map((pair) => pair.target));
-  fillSelect(byId("target"), [...reachable].sort().map((code) => [code, nameOf(code)]), state.target);
+  fillSelect(byId("target"), byName([...reachable]), state.target);
   state.target = byId("target").value || state.target;
+}
+
+/** [code, name] by name: the letters that one types find a language by its own name. */
+function byName(codes) {
+  return codes.map((code) => [code, ownName(code, nameOf(code))]).sort((a, b) => a[1].localeCompare(b[1]));
 }
 
 function fillSelect(select, options, wanted) {
@@ -155,6 +161,7 @@ function showSnippet() {
 
 function changed() {
   state.text = byId("text").value;
+  mark(byId("text"), state.source);
   const count = [...state.text].length;
   byId("count").textContent = `${count} character${count === 1 ? "" : "s"}`;
   showSnippet();
@@ -199,7 +206,7 @@ async function run() {
   const output = byId("output");
   reset();
   output.replaceChildren();
-  output.lang = state.target;
+  mark(output, state.target);
   output.toggleAttribute("data-busy", true);
   try {
     await postStream("v1/translate/stream", body(), mine.signal, receive);
@@ -291,7 +298,7 @@ function showAlternatives(translation) {
   const lists = translation.segments.filter((segment) => segment.alternatives.length).map((segment) => [
     el("h2", {}, translation.segments.length > 1 ? `Other ways to say “${segment.text}”` : "Other ways to say it"),
     el("ol", { class: "alternatives" }, segment.alternatives.map((other) =>
-      el("li", { lang: state.target }, other.text, el("span", { class: "score" }, other.score.toFixed(3))))),
+      el("li", { lang: state.target, dir: directionOf(state.target) }, other.text, el("span", { class: "score" }, other.score.toFixed(3))))),
   ]);
   show(byId("alternatives"), lists.flat());
 }

@@ -13,7 +13,7 @@ from dragoman.service.translation.unit import Plan, Unit
 # Marks at the edges of a piece belong to what stands beside it, and a model makes words of them. The mark that ends a
 # sentence stays: it is part of what the sentence says.
 _FRONT = re.compile(r"[\W_]*+")
-_BACK = re.compile(r"[\s,;:(\[{\"'“‘«‹/–—-]*+")  # of the text from its end
+_BACK = re.compile(r"[\s,;:(\[{\"'“‘«‹/–—，、；：（［｛「『《〈【〔،؛-]*+")  # of the text from its end
 
 _BEAM_SIZE_AGAIN = 4  # of the attempt that looks for a hypothesis with all spans
 

@@ -10,18 +10,25 @@ from collections.abc import Sequence
 
 from dragoman.service.language_codes import base_language
 from dragoman.service.translation.spans import Chunk
+from dragoman.service.translation.writing import knows_case
 
 _FEWEST_LETTERS, _FEWEST_LETTERS_ALONE = 3, 4  # of the longest word
 _FIRST_LETTER = re.compile(r"[^\W\d_]")
 _ENGLISH_I = re.compile(r"\bi\b")
 
 
-def is_shouted(chunks: Sequence[Chunk]) -> bool:
+def is_shouted(chunks: Sequence[Chunk], language: str) -> bool:
     text = " ".join([chunk for chunk in chunks if isinstance(chunk, str)])
     if not text.isupper() or len(text.lower().encode()) != len(text.encode()):  # the planner relies on equal lengths
         return False
+    if not knows_case(language) or any(map(_has_no_case, text)):  # API 文档 is not shouted
+        return False
     longest = max(map(len, words := re.findall(r"[^\W\d_]+", text)), default=0)  # Ⓐ is a capital but no letter
     return longest >= (_FEWEST_LETTERS if len(words) > 1 else _FEWEST_LETTERS_ALONE)
+
+
+def _has_no_case(character: str) -> bool:
+    return character > "\u02ff" and character.isalpha() and character.upper() == character.lower()
 
 
 def spoken(chunks: Sequence[Chunk], language: str) -> list[Chunk]:

@@ -35,6 +35,7 @@ from dragoman.service.translation.contract import (
     TranslationOptions,
 )
 from dragoman.service.translation.decode_request import DecodeRequest
+from dragoman.service.translation.joining import joint
 from dragoman.service.translation.placeholders import plain_text
 from dragoman.service.translation.plan import Planner
 from dragoman.service.translation.spans import Chunk, Span
@@ -192,7 +193,9 @@ class Decoder:
             segments = [await self.translate(requests[0])]
         else:
             segments = list(await asyncio.gather(*(self.translate(request) for request in requests)))
-        return segments[0] if is_whole(plan) else _assembled(plan, segments)
+        if is_whole(plan):
+            return segments[0]
+        return _assembled(plan, segments, requests[0].planner.hop.pair.target if requests else "")
 
     async def follow(self, plan: Plan, requests: Sequence[DecodeRequest]) -> Segment:
         """Submit and collect, for work that follows other work."""
@@ -333,13 +336,10 @@ def joined(first: Segment, then: Segment) -> Segment:
     )
 
 
-def _assembled(plan: Plan, segments: Sequence[Segment]) -> Segment:
+def _assembled(plan: Plan, segments: Sequence[Segment], target: str) -> Segment:
     """Units beside each other, and what stands between them."""
     segments = [_kept_if_empty(segment, unit) for segment, unit in zip(segments, units_of(plan), strict=True)]
-    rest = iter(segments)
-    chunks = tuple(itertools.chain.from_iterable(
-        next(rest).chunks if isinstance(part, Unit) else (part,) for part in plan
-    ))  # fmt: skip
+    chunks = _placed(plan, segments, target)
     num_tokens = sum(segment.num_tokens for segment in segments)
     return Segment(
         "",
@@ -353,6 +353,22 @@ def _assembled(plan: Plan, segments: Sequence[Segment]) -> Segment:
         chunks,
         longest(segment.timings for segment in segments),
     )
+
+
+def _placed(plan: Plan, segments: Sequence[Segment], target: str) -> tuple[Chunk, ...]:
+    """The chunks of all units and what stands between; a space between two of them only if the target has it."""
+    rest, chunks = iter(segments), list[Chunk]()
+    for place, part in enumerate(plan):
+        if isinstance(part, Unit):
+            chunks += next(rest).chunks
+            continue
+        before, after = plan[place - 1] if place else None, plan[place + 1] if place + 1 < len(plan) else None
+        if part == " " and isinstance(before, Unit) and isinstance(after, Unit) and chunks:
+            part = joint(
+                plain_text(before.chunks)[-1:], part, plain_text(chunks[-1:]), plain_text(after.chunks), target
+            )
+        chunks.append(part)
+    return tuple([chunk for chunk in chunks if chunk != ""])
 
 
 def _kept_if_empty(segment: Segment, unit: Unit) -> Segment:

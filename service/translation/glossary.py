@@ -14,8 +14,9 @@ from functools import cached_property, lru_cache
 from itertools import zip_longest
 
 from dragoman.service.translation.spans import Span, SpanKind
+from dragoman.service.translation.writing import SPACED_LETTER, UNSPACED_LETTER
 
-_TOKEN = re.compile(r"\w+|[^\w\s]")
+_TOKEN = re.compile(rf"{UNSPACED_LETTER}|(?:{SPACED_LETTER})++|[^\w\s]")  # where no space is, each letter is a word
 _PAGE_CHARACTERS = 1000  # no person writes a longer term, but an ignored element may be longer
 
 Begins = tuple[int, int]  # rank of a term, and its number of tokens

@@ -86,9 +86,14 @@ def markup_spans(text: str) -> Iterator[Span]:
         yield from _entities(text)
 
 
+def is_block(tag: str) -> bool:
+    """Whether no sentence runs across it."""
+    return _BLOCK.match(tag) is not None
+
+
 def code_span(start: int, text: str, kind: SpanKind) -> Span:
     """A span of markup or code. Block-level markup separates sentences."""
-    return Span(start, start + len(text), text, SpanKind.BREAK if _BLOCK.match(text) else kind)
+    return Span(start, start + len(text), text, SpanKind.BREAK if is_block(text) else kind)
 
 
 def _entities(text: str) -> Iterator[Span]:

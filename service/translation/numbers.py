@@ -10,13 +10,12 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 
-from dragoman.service.language_codes import base_language
 from dragoman.service.translation.spans import Span, SpanKind
+from dragoman.service.translation.writing import UNSPACED, decimal_mark, with_plain_digits
 
-_COMMA = frozenset(("pt", "es", "fr", "it", "de", "nl", "ro", "pl", "cs", "ru", "uk", "tr", "sv", "da", "nb", "fi"))
-_POINT = frozenset(("en", "zh", "ja", "ko", "th", "he"))
 _HINT = re.compile(r"\d[.,/-]\d")
-_BEFORE, _AFTER = r"(?<![\w.,/:-])", r"(?![\w/:-]|[.,]\d)"
+_BEFORE = rf"(?:(?<![\w.,/:-])|(?<=(?!\d)[{UNSPACED}]))"
+_AFTER = rf"(?!(?!(?!\d)[{UNSPACED}])[\w/:-]|[.,]\d)"
 _MONEY, _UNIT = r"(?:(?:R|US|A|C)?\$\s?|[€£¥]\s?)", r"(?:\s?[€%‰])"
 _WITH_COMMA = re.compile(rf"{_BEFORE}{_MONEY}?(?:\d{{1,3}}(?:\.\d{{3}})+(?:,\d+)?|\d+,\d+){_UNIT}?{_AFTER}")
 _WITH_POINT = re.compile(
@@ -27,6 +26,8 @@ _LITERAL = re.compile(  # dates, and what may be a version
 )
 _OTHER_MARKS = str.maketrans(".,", ",.")
 _DIGITS = re.compile(r"\d{3,}")  # fewer are often written in words
+# Chinese, Japanese and Korean count in ten thousands: 12万 is 120,000, and no comparison of digits can tell.
+_MYRIADS = re.compile(r"\d\s?[千万亿萬億兆천만억조]")
 
 
 def number_spans(text: str, source: str, target: str) -> Iterator[Span]:
@@ -46,7 +47,10 @@ def changed_numbers(source: str, translation: str) -> bool:
     """Whether a number of three digits or more was lost, or is new. A new round number may have been a word."""
     if _DIGITS.search(source) is None and _DIGITS.search(translation) is None:  # most sentences
         return False
-    source, translation = html.unescape(source), html.unescape(translation)  # the number in an entity does not count
+    # The number in an entity does not count.
+    source, translation = with_plain_digits(html.unescape(source)), with_plain_digits(html.unescape(translation))
+    if _MYRIADS.search(source) or _MYRIADS.search(translation):
+        return False
     wanted, found = Counter(_DIGITS.findall(source)), Counter(_DIGITS.findall(translation))
     new = (found - wanted).keys()
     return not wanted <= found or any(number in wanted or _is_odd(number, source) for number in new)
@@ -58,5 +62,5 @@ def _is_odd(number: str, source: str) -> bool:
 
 
 def _marks(language: str) -> re.Pattern[str] | None:
-    code = base_language(language)
-    return _WITH_COMMA if code in _COMMA else _WITH_POINT if code in _POINT else None
+    mark = decimal_mark(language)
+    return None if mark is None else _WITH_COMMA if mark == "," else _WITH_POINT

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from dragoman.service.translation.icu_messages import message_spans
 from dragoman.service.translation.markup import code_span, markup_spans
 from dragoman.service.translation.spans import Span, SpanKind
+from dragoman.service.translation.writing import UNSPACED
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,10 @@ class Pattern:
     trim: bool = False  # punctuation at the end belongs to the sentence
 
 
-_TAIL = r"[^\s<>\"“”«»`]"
+_TAIL = r"[^\s<>\"“”«»`。，、；：！？（）「」『』【】《》〈〉]"
+_LETTER = rf"(?:(?![{UNSPACED}])\w)"
+_HOST = rf"(?:{_LETTER}|-){{1,63}}+(?:\.(?:{_LETTER}|-){{1,63}}+){{1,5}}"
+_NO_LETTER_BEFORE = re.compile(r"\(\?<!\[\\w([^\]]*)\]\)")
 _TLD = r"(?:com|org|net|edu|gov|mil|info|biz|io|dev|app|ai)(?:\.[a-z]{2})?"
 _EXTENSION = (
     r"(?:pdf|docx?|odt|rtf|xlsx?|ods|csv|tsv|pptx?|txt|md|json|ya?ml|toml|ini|cfg|conf|xml|html?|css|jsx?|tsx?|py|rb|rs|go|java|"
@@ -85,6 +89,9 @@ def _pattern(
     accept: Callable[[str], bool] | None = None,
     trim: bool = False,
 ) -> Pattern:
+    # In scripts without spaces an address begins and ends beside a letter that is no part of it.
+    regex = _NO_LETTER_BEFORE.sub(lambda found: rf"(?:(?<![\w{found[1]}])|(?<=[{UNSPACED}]))", regex)
+    regex = regex.replace(r"(?!\w)", f"(?!{_LETTER})")
     return Pattern(kind, re.compile(regex, flags), re.compile(hint) if hint else None, accept, trim)
 
 
@@ -102,7 +109,11 @@ PATTERNS: tuple[Pattern, ...] = (
         r"\.[a-z]",
         trim=True,
     ),
-    _pattern(SpanKind.ADDRESS, r"(?<![\w.+%-])[\w.+%-]{1,64}+@[\w-]{1,63}+(?:\.[\w-]{1,63}+){1,5}", "@"),
+    _pattern(
+        SpanKind.ADDRESS,
+        rf"(?<![\w.+%-])(?:{_LETTER}|[.+%-]){{1,64}}+@(?:{_LETTER}|-){{1,63}}+(?:\.(?:{_LETTER}|-){{1,63}}+){{1,5}}",
+        "@",
+    ),
     _pattern(SpanKind.EMOJI, f"{_EMOJI}++"),
     _pattern(SpanKind.EMOJI, r"(?<![\w:]):[a-z][a-z0-9_+-]{1,30}+:(?![\w:])", ":"),
     _pattern(
@@ -118,10 +129,10 @@ PATTERNS: tuple[Pattern, ...] = (
         r"|(?<!\d)%(?:\d{1,2}\$)?[#0+-]{0,3}\d{0,3}(?:\.\d{1,3})?(?:hh?|ll?|z)?[sdifeEgGxXoucr@](?!\w)|%%",
         "%",
     ),
-    _pattern(SpanKind.VARIABLE, r"(?<![\w$])\$[A-Za-z_]\w{0,60}+", r"\$"),
+    _pattern(SpanKind.VARIABLE, rf"(?<![\w$])\$[A-Za-z_]{_LETTER}{{0,60}}+", r"\$"),
     _pattern(
         SpanKind.HANDLE,
-        r"(?<![\w@./])@[A-Za-z_]\w{0,49}+(?:[.-]\w{1,30}+){0,3}(?:@[\w-]{1,63}+(?:\.[\w-]{1,63}+){1,5})?",
+        rf"(?<![\w@./])@[A-Za-z_]{_LETTER}{{0,49}}+(?:[.-]{_LETTER}{{1,30}}+){{0,3}}(?:@{_HOST})?",
         "@",
     ),
     _pattern(SpanKind.HANDLE, r"(?<![\w&#/])#\w++", "#"),
@@ -166,7 +177,7 @@ PATTERNS: tuple[Pattern, ...] = (
 )
 
 # Most sentences have no other characters, and no pattern matches in them: one search instead of twenty.
-_PROSE = re.compile(r"(?:[^\W\d_\u2139]|[ \n\t,;!?'’\"“”«»()–—…-]|\.(?!\w))*+")
+_PROSE = re.compile(r"(?:[^\W\d_\u2139]|[ \n\t,;!?'’\"“”«»()–—…。，、；：！？（）「」『』؟،؛।-]|\.(?!\w))*+")
 
 
 def pattern_spans(text: str) -> Iterator[Span]:

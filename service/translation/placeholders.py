@@ -11,18 +11,20 @@ import re
 from collections.abc import Iterator, Sequence
 
 from dragoman.service.translation.glossary import NO_GLOSSARY, Glossary
+from dragoman.service.translation.markup import read_tag
 from dragoman.service.translation.normalization import clean, composed
 from dragoman.service.translation.numbers import number_spans
 from dragoman.service.translation.patterns import pattern_spans
 from dragoman.service.translation.spans import Chunk, Span, SpanKind, without_overlaps
+from dragoman.service.translation.writing import MARKS, SPACED_LETTER, UNSPACED_LETTER, is_hangul, is_unspaced
 
 # A translation as it comes from the tokenizer: text, and the numbers of placeholders.
 Part = str | int
 
 _START = operator.attrgetter("start")
 # Underscores around a word are marks of their own (_muito bom_); within it they make it a name (nome_do_campo).
-_LETTERS = r"(?:[^\W_]|[\u0300-\u036f])++"
-_TOKEN = re.compile(rf"_*+{_LETTERS}(?:_++{_LETTERS})++_*+|{_LETTERS}|_++|[^\w\s\u0300-\u036f]")
+_LETTERS = rf"(?:(?!_){SPACED_LETTER})++"
+_TOKEN = re.compile(rf"{UNSPACED_LETTER}|_*+{_LETTERS}(?:_++{_LETTERS})++_*+|{_LETTERS}|_++|[^\w\s{MARKS}]|[{MARKS}]++")
 
 
 def find_spans(
@@ -110,7 +112,7 @@ def spaced(chunks: Sequence[Chunk]) -> Sequence[Chunk]:
     apart = False  # the chunk before is a span that is no part of the word after it
     for chunk in chunks:
         if isinstance(chunk, str):
-            result.append(f" {chunk}" if apart and chunk[0].isalnum() else chunk)
+            result.append(f" {chunk}" if apart and _begins_word(chunk) else chunk)
             apart = False
         else:
             result.append(chunk)
@@ -156,7 +158,8 @@ class _Neighbours:
     """What stood beside each span in the source: decides whether a space is missing in the translation.
 
     A placeholder that touched a word in the source (`<b>word</b>`) may touch one again. All others get a space between
-    them and a word.
+    them and a word. In scripts without spaces everything touches: only what a tag encloses touches the tag again there.
+    Korean endings follow a placeholder without a space.
     """
 
     def __init__(self, chunks: Sequence[Chunk]) -> None:
@@ -164,6 +167,7 @@ class _Neighbours:
         self.glued_after: set[int] = set()
         self.glued_pairs: set[tuple[int, int]] = set()
         parts: list[Part] = []
+        spans = spans_of(chunks)
         for part in numbered(chunks):
             part = clean(part) if isinstance(part, str) else part
             if part != "":
@@ -171,18 +175,39 @@ class _Neighbours:
         for left, right in itertools.pairwise(parts):
             if isinstance(left, int) and isinstance(right, int):
                 self.glued_pairs.add((left, right))
-            elif isinstance(left, str) and isinstance(right, int) and left[-1].isalnum():
+            elif isinstance(left, str) and isinstance(right, int) and _touches(left[-1], _closes(spans[right])):
                 self.glued_before.add(right)
-            elif isinstance(left, int) and isinstance(right, str) and right[0].isalnum():
+            elif isinstance(left, int) and isinstance(right, str) and _touches(right[0], _opens(spans[left])):
                 self.glued_after.add(left)
-        spans = spans_of(chunks)
         self.spaced_after = {number for number in self.glued_after if spans[number].kind.stands_apart}  # by `spaced`
 
     def need_space(self, left: Part, right: Part) -> bool:
         if isinstance(left, int):
             if isinstance(right, int):
                 return (left, right) not in self.glued_pairs
-            return right[0].isalnum() and left not in self.glued_after
+            return _begins_word(right) and not is_hangul(right[0]) and left not in self.glued_after
         if isinstance(right, int):
-            return left[-1].isalnum() and right not in self.glued_before
+            return _ends_word(left) and right not in self.glued_before
         return False
+
+
+def _touches(letter: str, inside: bool) -> bool:
+    """Whether a letter beside a span is to be beside it again; `inside` says that it is inside the span's element."""
+    return letter.isalnum() and (inside or not is_unspaced(letter))
+
+
+def _begins_word(text: str) -> bool:
+    """With a letter of a script that has spaces between words."""
+    return text[0].isalnum() and not is_unspaced(text[0])
+
+
+def _ends_word(text: str) -> bool:
+    return text[-1].isalnum() and not is_unspaced(text[-1])
+
+
+def _opens(span: Span) -> bool:
+    return span.kind.is_tag and not read_tag(span.text).closes
+
+
+def _closes(span: Span) -> bool:
+    return span.kind.is_tag and not read_tag(span.text).opens

@@ -127,7 +127,9 @@ class Planner:
     def _unit(self, chunks: tuple[Chunk, ...]) -> Unit:
         as_text = not self.tokenizer.num_placeholders
         ids = self.tokenizer.encode(self._encodable(chunks))
-        return Unit(chunks, spans_of(chunks), (*self._prefix_ids, *ids, self._eos_id), as_text, is_shouted(chunks))
+        return Unit(
+            chunks, spans_of(chunks), (*self._prefix_ids, *ids, self._eos_id), as_text, self._is_shouted(chunks)
+        )
 
     def target_prefix_ids(self, prefix: str, unit: Unit) -> tuple[int, ...]:
         """The forced beginning of a translation, in whole words; spans that it quotes become their placeholders."""
@@ -141,7 +143,7 @@ class Planner:
 
     def _encodable(self, chunks: Sequence[Chunk]) -> list[Part]:
         source = self.hop.pair.source
-        if is_shouted(chunks):
+        if self._is_shouted(chunks):
             chunks = spoken(chunks, source)
         written: list[Chunk] = []
         for chunk in chunks:
@@ -151,6 +153,9 @@ class Planner:
         if self.tokenizer.num_placeholders:
             return numbered(spaced(written))
         return [plain_text(written)]
+
+    def _is_shouted(self, chunks: Sequence[Chunk]) -> bool:
+        return is_shouted(chunks, self.hop.pair.source)
 
     def _is_one_token(self, word: str) -> bool:
         return self.tokenizer.is_one_token(word)

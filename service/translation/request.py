@@ -20,11 +20,13 @@ from dragoman.service.translation.contract import (
 )
 from dragoman.service.translation.decode import Decoder, OnToken, beam_size_of, joined, longest
 from dragoman.service.translation.decode_request import DecodeRequest
+from dragoman.service.translation.joining import Joints
 from dragoman.service.translation.numbers import changed_numbers
 from dragoman.service.translation.plan import TextPlan
-from dragoman.service.translation.segments import join, separators
+from dragoman.service.translation.segments import join
 from dragoman.service.translation.streaming import TokenSink
 from dragoman.service.translation.unit import Plan, is_whole, units_of
+from dragoman.service.translation.writing import is_unspaced
 
 _INLINE_SEGMENTS = 50  # a request with more is queued on another thread, so that others need not wait
 
@@ -160,7 +162,9 @@ class ActiveRequest:
             raise DeadlineExceeded("The request's time ran out in mid-translation; allow more time, or send less text.")
         served = dict.fromkeys([planner.hop.served for text in self.texts for planner in text.planners])
         return TranslationResult(
-            tuple([_translation(text, of_text) for text, of_text in zip(self.texts, segments, strict=True)]),
+            tuple(
+                [_translation(text, of_text, self._target) for text, of_text in zip(self.texts, segments, strict=True)]
+            ),
             self._target,
             "+".join([each.bundle.name for each in served]),
             "+".join([each.bundle.version for each in served]),
@@ -168,9 +172,10 @@ class ActiveRequest:
         )
 
 
-def _translation(text: TextPlan, segments: Sequence[Segment]) -> Translation:
-    between = separators(text.text, text.segments)
-    whole = join(between, [segment.text for segment in segments])
+def _translation(text: TextPlan, segments: Sequence[Segment], target: str) -> Translation:
+    texts = [segment.text for segment in segments]
+    between = Joints(text.text, text.segments, target).all(texts)
+    whole = join(between, texts)
     return Translation(whole, text.language, text.pivot, tuple(segments), tuple(between), text.detected)
 
 
@@ -187,7 +192,7 @@ def _may_stream(plan: Plan) -> bool:
 
 def _continues(prefix: str, text: str) -> bool:
     following = text[len(prefix) : len(prefix) + 1]
-    return text.startswith(prefix) and prefix[-1].isalnum() and following.isalnum()
+    return text.startswith(prefix) and prefix[-1].isalnum() and following.isalnum() and not is_unspaced(following)
 
 
 def _refuse_losses(segment: Segment) -> None:

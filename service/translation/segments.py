@@ -24,7 +24,13 @@ _HARD_BREAK = re.compile("(?:[\n\r\v\f\x1c-\x1f\x85\u2028\u2029\t]|[ \u00a0]{3,}
 # The library reads bytes and may cut other spaces in the middle; for a sentence they all mean the same.
 _PLAIN_SPACES = {code: " " for code in range(0x80, 0x3001) if chr(code).isspace() and not _HARD_BREAK.match(chr(code))}
 _BULLET = re.compile(r"(?:[-*+•‣◦▪▫●○–—>#|]{1,6}|\[[ xX]\]|\(?(?:\d{1,3}|[a-zA-Z]|[ivxIVX]{1,5})\)|\d{1,3}[.:])(?=\s)")
-_CLAUSE_END = re.compile(r"[,;:)\]…—–](?=\s)|[，、；：。！？]")
+_CLAUSE_END = re.compile(r"[,;:)\]…—–،؛؟।۔](?=\s)|[，、；：。！？…]++[」』）】》〉”’]*+(?=.)")
+# The library takes a closing quotation mark for the end; in `「はい。」と言った` the sentence goes on.
+_QUOTED = re.compile(r"[」』）】》〉”’](?=\w)")
+_MORE_ENDS = re.compile(r"[។៕།༎](?=\s)\s*+")  # Khmer and Tibetan, which the library does not split
+# No line begins with these and no syllable ends with those: Thai and Lao vowels, small kana, marks of length.
+_NOT_FIRST = frozenset("ะาำๅๆฯະາຳໆーっゃゅょゎァィゥェォッャュョヮ々ゝゞヽヾ、。，．！？；：」』）】》〉”’")
+_NOT_LAST = frozenset("เแโใไເແໂໃໄ「『（【《〈“‘")
 _WORD_END = re.compile(r"\S(?=\s)")
 _BLANK_ENTITY = re.compile(r"&(?:nbsp|ensp|emsp|thinsp|bull|middot|shy|#160|#xa0);", re.IGNORECASE)
 
@@ -99,10 +105,14 @@ class _Splitter:
         start, end = line
         masked = self.masked[start:end].translate(_PLAIN_SPACES)
         pieces = _segment(self.language, masked)
-        if len(pieces) < 2 or "".join(pieces) != masked:  # whatever the library does, no character may be lost
+        if "".join(pieces) != masked:  # whatever the library does, no character may be lost
+            pieces = [masked]
+        ends = set(itertools.accumulate((len(piece) for piece in pieces), initial=start))
+        ends -= {match.end() for match in _QUOTED.finditer(self.masked, start, end)}
+        ends |= {match.end() for match in _MORE_ENDS.finditer(self.masked, start, end)}
+        bounds = [position for position in sorted(ends) if not self._inside_span(position)]
+        if len(bounds) <= 2:
             return iter([line])
-        ends = itertools.accumulate((len(piece) for piece in pieces), initial=start)
-        bounds = [position for position in ends if not self._inside_span(position)]
         assert (bounds[0], bounds[-1]) == (start, end)
         return itertools.pairwise(bounds)
 
@@ -162,6 +172,8 @@ class _Splitter:
     def _joins(self, position: int) -> bool:
         """Whether a reader sees the characters around `position` as one: an accent, a joiner, a variation."""
         before, after = self.text[position - 1], self.text[position]
+        if after in _NOT_FIRST or before in _NOT_LAST:
+            return True
         return "\u200d" in (before, after) or unicodedata.category(after).startswith("M")
 
     def _is_blank(self, position: int) -> bool:

@@ -18,10 +18,12 @@ import numpy.typing as npt
 from dragoman.service.translation.markup import pair_tags, read_tag
 from dragoman.service.translation.placeholders import chunks_of, laid_out
 from dragoman.service.translation.spans import Chunk, Span
+from dragoman.service.translation.writing import SPACED_LETTER, UNSPACED_LETTER
 
 Floats = npt.NDArray[np.float32]
 
-_WORD = re.compile(r"\w+(?:['’-]\w+)*|[^\w\s]")
+_LETTERS = rf"(?:{SPACED_LETTER})+"
+_WORD = re.compile(rf"{UNSPACED_LETTER}|{_LETTERS}(?:['’-]{_LETTERS})*|[^\w\s]")
 _EVEN = 0.5  # a word belongs to an element when more than this share of its attention is on the element's words
 
 

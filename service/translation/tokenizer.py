@@ -15,19 +15,11 @@ import sentencepiece
 
 from dragoman.service.bundles.manifest import Bundle, BundleError, SpecialIds
 from dragoman.service.translation.normalization import CLEANED, clean
+from dragoman.service.translation.writing import is_unspaced
 
 WORD_MARK = "\u2581"  # SentencePiece writes a space as this
 UNKNOWN = "\ufffd"  # an unknown token is shown, not dropped
 _ORDINALS = "ºª"  # 2º is written 2nd in English: to spell it in bytes is better than to copy it
-# Scripts without spaces between words: a stream may break after every character.
-_UNSPACED = (
-    (0x0E00, 0x0EFF),
-    (0x1000, 0x109F),
-    (0x1780, 0x17FF),
-    (0x2E80, 0x9FFF),
-    (0xF900, 0xFAFF),
-    (0x20000, 0x3FFFF),
-)
 
 
 class Vocabulary(Protocol):
@@ -132,20 +124,14 @@ class StreamDecoder:
 def _word_safe_end(text: str) -> int:
     """How much of `text` may be sent: up to the blanks before the last word, which may still grow."""
     end = len(text)
-    while end and not (text[end - 1].isspace() or _is_unspaced(text[end - 1])):
+    while end and not (text[end - 1].isspace() or is_unspaced(text[end - 1])):
         end -= 1
-    if end and _is_unspaced(text[end - 1]):
+    if end and is_unspaced(text[end - 1]):
         end -= 1  # a combining mark may follow
         return end
     while end and text[end - 1].isspace():
         end -= 1
     return end
-
-
-def _is_unspaced(character: str) -> bool:
-    if character <= "\u0dff" or character.isspace():
-        return False
-    return any(first <= ord(character) <= last for first, last in _UNSPACED)
 
 
 def _known(pieces: Iterable[str]) -> frozenset[str]:

@@ -34,11 +34,11 @@ from dragoman.service.translation.contract import (
 )
 from dragoman.service.translation.decode import AskAttention, Decoder
 from dragoman.service.translation.glossary import NO_GLOSSARY, Glossary
+from dragoman.service.translation.joining import Joints
 from dragoman.service.translation.language import Detector
 from dragoman.service.translation.plan import Planner, TextPlan
 from dragoman.service.translation.request import ActiveRequest
 from dragoman.service.translation.request_limits import check_request
-from dragoman.service.translation.segments import separators
 from dragoman.service.translation.streaming import TokenSink
 from dragoman.service.translation.unit import units_of
 
@@ -98,21 +98,22 @@ class Translator:
         of the last hop. Other segments come whole.
         """
         with await self.begin([text], source, target, options, tenant) as request:
-            between = separators(text, request.texts[0].segments)
+            joints = Joints(text, request.texts[0].segments, target)
             sinks = [TokenSink() for _ in request.texts[0].segments]
             segments: list[Segment] = []
             for index, task in enumerate(await request.start(sinks)):
-                separator = between[index]
+                begun, before = False, segments[-1].text if segments else ""
                 async for piece in sinks[index].pieces(task):
-                    yield TokenEvent(index, separator + piece)
-                    separator = ""
+                    yield TokenEvent(index, piece if begun else joints.before(index, before, piece) + piece)
+                    begun = True
                 segments.append(await task)
-                if rest := separator + sinks[index].rest(segments[-1].text):
+                rest = sinks[index].rest(segments[-1].text)
+                if rest := rest if begun else joints.before(index, before, rest) + rest:
                     yield TokenEvent(index, rest)
                 yield SegmentEvent(index, segments[-1])
             result = request.result([segments])
-            if between[-1]:
-                yield TokenEvent(max(0, len(segments) - 1), between[-1])
+            if joints.last:
+                yield TokenEvent(max(0, len(segments) - 1), joints.last)
             yield DoneEvent(result)
 
     def detect(self, text: str) -> list[Detection]:
@@ -162,18 +163,16 @@ class Translator:
     async def _leases(self, sources: Sequence[str], target: str, deadline_at: float | None) -> list[Lease]:
         """One lease for all pairs of the request: two requests that each held a bundle and waited for the other's
         would wait for ever."""
-        routes = self._catalog.routes()
-        pairs = [
-            (source, target)
-            for source in sources
-            if source != target or not any(source in route[:2] for route in routes)
-        ]
+        pairs = [(source, target) for source in sources if source != target or not self._is_served(source)]
         if not pairs:
             return []
         try:
             return [self._catalog.lease_now(pairs) or await self._loaded(pairs, deadline_at)]
         except NoRouteError as error:
             raise self._no_way() from error
+
+    def _is_served(self, language: str) -> bool:
+        return any(language in route[:2] for route in self._catalog.routes())
 
     async def _loaded(self, pairs: Sequence[Codes], deadline_at: float | None) -> Lease:
         """Wait until the bundles are loaded, at most until the deadline."""

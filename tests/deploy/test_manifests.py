@@ -213,7 +213,7 @@ def test_the_prometheus_rule_is_what_promtool_tested() -> None:
     assert prometheus_rules.TARGET.read_text() == prometheus_rules.render()
 
 
-@pytest.mark.parametrize("component", ["bundles-volume", "bundles-image", "keda"])
+@pytest.mark.parametrize("component", ["bundles-volume", "bundles-image", "bundles-pull", "keda"])
 def test_every_component_fits_the_base(component: str, tmp_path: Path) -> None:
     """Those that no overlay uses must render too."""
     need_kustomize()

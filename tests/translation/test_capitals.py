@@ -26,12 +26,13 @@ NAME = Span(0, 6, "{nome}", SpanKind.VARIABLE)
         ("1234", False),
         ("Ⓐ Ⓑ", False),
         ("", False),
+        ("API 文档说明", False),  # only scripts with case can be shouted
         ("ȺȺȺȺ ȺȺȺȺ", False),  # small letters that take more bytes: how long a text is was judged by its own
     ],
 )
 def test_only_whole_text_in_capitals_is_shouted(text: str, expected: bool) -> None:
     """An abbreviation is not shouted, and a single word in capitals is left to the model."""
-    assert is_shouted((text,)) is expected
+    assert is_shouted((text,), "pt") is expected
 
 
 def test_what_is_shouted_is_read_as_a_sentence_and_written_in_capitals() -> None:

@@ -1,0 +1,1 @@
+"""`dragoman pull`, with registries and files served over real HTTP by this machine, in the published formats."""

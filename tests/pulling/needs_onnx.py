@@ -1,0 +1,3 @@
+"""Stands for an importer where onnx is missing."""
+
+import onnx  # noqa: F401
