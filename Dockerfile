@@ -33,6 +33,8 @@ COPY deploy/lock/import.txt /tmp/lock/
 RUN /opt/builder/bin/pip --python /opt/dragoman/bin/python install --require-hashes --only-binary :all: \
       --requirement /tmp/lock/import.txt
 COPY export export
+# Importers use small parts of it that need no torch.
+COPY model model
 RUN rm -rf build && /opt/builder/bin/pip wheel --no-deps --no-build-isolation --wheel-dir /tmp/wheel-pull . \
  && /opt/builder/bin/pip --python /opt/dragoman/bin/python install --no-deps --force-reinstall /tmp/wheel-pull/dragoman-*.whl \
  && rm -f /opt/dragoman/bin/dragoman-*

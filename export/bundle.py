@@ -1,6 +1,5 @@
 """Assemble what `bundle.json` says of an exported model. Writing and publishing it is left to `export.publish`."""
 
-import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -8,14 +7,11 @@ from typing import Any
 from dragoman.export.graphs import Graphs
 from dragoman.export.network import Network
 from dragoman.export.options import ExportOptions
+from dragoman.export.publish import content_version
 from dragoman.export.sentence_files import read_lines
 from dragoman.model.saved import SavedModel
 from dragoman.model.tokenizer import BOS_ID, EOS_ID, NUM_PLACEHOLDERS, PAD_ID, UNK_ID, Tokenizer
 from dragoman.service.bundles.manifest import (
-    DECODER,
-    ENCODER,
-    LEAP,
-    WEIGHTS,
     Bundle,
     Limits,
     Pair,
@@ -41,7 +37,7 @@ def assemble_bundle(
     return Bundle(
         path=folder,
         name=options.name or f"{pair.source}-{pair.target}",
-        version=options.version or _content_version(folder),
+        version=options.version or content_version(folder, [TOKENIZER]),
         precision=options.precision,
         pairs=(pair,),
         architecture=network.architecture,
@@ -63,11 +59,3 @@ def _special_ids(tokenizer: Tokenizer) -> SpecialIds:
 
 def _sources(path: Path | None) -> Mapping[str, Any]:
     return {} if path is None else {"sources": "\n".join(read_lines(path))}
-
-
-def _content_version(folder: Path) -> str:
-    """Twelve digits that change when anything that translates changes."""
-    digest = hashlib.sha256()
-    for name in (ENCODER, DECODER, LEAP, WEIGHTS, TOKENIZER):
-        digest.update((folder / name).read_bytes())
-    return digest.hexdigest()[:12]

@@ -12,12 +12,11 @@ def model_card(bundle: Bundle, about: str = "") -> str:
     sections = [
         f"# {bundle.name}",
         f"Translates {pairs}. Version {bundle.version}, {bundle.precision}, a bundle for Dragoman "
-        "written by `dragoman-export`.",
+        f"written by `{'dragoman-import' if 'origin' in bundle.training else 'dragoman-export'}`.",
         *(["## What it suits", about] if about else []),
         "## The network",
         _network(bundle),
-        "## What it learned from",
-        *_lessons(bundle.training),
+        *_history(bundle.training),
         *([bundle.training["sources"].strip()] if "sources" in bundle.training else []),
         "## What was measured",
         *_evidence(bundle.evidence),
@@ -36,9 +35,25 @@ def _network(bundle: Bundle) -> str:
     return (
         f'The Transformer of "Attention Is All You Need": {shape.encoder_layers} encoder and {shape.decoder_layers} '
         f"decoder layers{shared}, d_model {shape.d_model}, d_ff {shape.d_ff}, {shape.num_heads} heads, "
-        f"{shape.norm}-norm, {shape.positions} positions, a vocabulary of {shape.vocab_size} pieces shared by both "
-        "sides and the output."
+        f"{shape.norm}-norm, {shape.positions} positions, {_vocabulary(bundle)}"
+        f"{'' if shape.decoder == 'attention' else '; recurrent cells in the place of the decoder self-attention'}."
     )
+
+
+def _vocabulary(bundle: Bundle) -> str:
+    if "model" in bundle.tokenizer.files or "vocabulary" in bundle.tokenizer.files:
+        return f"a vocabulary of {bundle.architecture.vocab_size} pieces shared by both sides and the output"
+    return f"a vocabulary for each side, that of the target of {bundle.architecture.vocab_size} pieces"
+
+
+def _history(training: Mapping[str, Any]) -> list[str]:
+    """Where the network comes from: somebody else, or training text."""
+    if "origin" not in training:
+        return ["## What it learned from", *_lessons(training)]
+    origin = training["origin"]
+    told = f"{origin['project']} ({origin['address']}). Licence of the weights: {origin['licence']}."
+    files = [[name, digest] for name, digest in origin["files"].items()]
+    return ["## Where it comes from", told, _table(["original file", "SHA-256"], files)]
 
 
 def _lessons(training: Mapping[str, Any]) -> list[str]:
@@ -79,6 +94,16 @@ def _checks(evidence: Mapping[str, Any]) -> Iterator[str]:
         yield (
             f"fp32 graphs against PyTorch: {parity['sentences']} sentences, greedy and beam, {parity['different']} "
             f"different, {parity['ties']} ties under 0.0001."
+        )
+    if reference := evidence.get("reference"):
+        yield (
+            f"fp32 graphs against the network in NumPy: {reference['sentences']} sentences, {reference['different']} "
+            f"different, {reference['ties']} ties."
+        )
+    if precision := evidence.get("precision"):
+        yield (
+            f"This precision against fp32: {precision['same']} of {precision['sentences']} sentences the same, "
+            f"chrF {precision['chrf']}."
         )
     if invariance := evidence.get("invariance"):
         yield (

@@ -9,9 +9,10 @@ reads it, and renamed. A bundle that failed its checks, or was interrupted, neve
 is replaced stays whole until its successor is ready.
 """
 
+import hashlib
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,8 +21,12 @@ from typing import Any
 from dragoman.export import ExportError
 from dragoman.export.card import model_card
 from dragoman.service.bundles.manifest import (
+    DECODER,
+    ENCODER,
+    LEAP,
     MANIFEST,
     MODEL_CARD,
+    WEIGHTS,
     Bundle,
     BundleError,
     read_bundle,
@@ -46,6 +51,14 @@ class Staging:
         bundle = replace(bundle, files={name: record_file(self.folder / name) for name in names})
         (self.folder / MANIFEST).write_text(bundle.to_json(), "utf-8")
         return read_bundle(self.folder)
+
+
+def content_version(folder: Path, tokenizer_files: Sequence[str]) -> str:
+    """Twelve digits that change when anything that translates changes."""
+    digest = hashlib.sha256()
+    for name in (ENCODER, DECODER, LEAP, WEIGHTS, *tokenizer_files):
+        digest.update((folder / name).read_bytes())
+    return digest.hexdigest()[:12]
 
 
 @contextmanager

@@ -9,12 +9,15 @@ the values; `export.operators` uses the scales.
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dragoman.export.calibrate import Samples
 from dragoman.export.network import Floats, Network
 from dragoman.export.operators import Activation, Quantization, QuantizedWeight
+
+if TYPE_CHECKING:
+    from dragoman.export.calibrate import Samples
 
 WEIGHT_LEVELS = 63  # on either side of zero: 7 bits, against activations of 8
 TABLE_LEVELS = 127  # the embedding is 8 bits, because its rows differ most; its activation is 7
@@ -22,7 +25,7 @@ _MAX_VALUES = 200_000  # of a point, that its scale is chosen by
 _SHRINKAGES = np.linspace(1.0, 0.3, 71)
 
 
-def quantize(network: Network, samples: Samples) -> tuple[Network, Quantization]:
+def quantize(network: Network, samples: "Samples") -> tuple[Network, Quantization]:
     """The network that int8 runs, which computes the same function, and its integers and scales."""
     network, samples = equalize(network, samples)
     activations = {point: choose_activation(point, values) for point, values in samples.items()}
@@ -31,7 +34,7 @@ def quantize(network: Network, samples: Samples) -> tuple[Network, Quantization]
     return network, Quantization(weights, activations)
 
 
-def equalize(network: Network, samples: Samples) -> tuple[Network, Samples]:
+def equalize(network: Network, samples: "Samples") -> tuple[Network, "Samples"]:
     """Give all hidden units of a feed-forward layer weights of the same size.
 
     relu(x / s) s = relu(x): a unit's size may move from the matrix before the ReLU to the one after it.

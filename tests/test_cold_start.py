@@ -41,7 +41,7 @@ def test_listing_the_commands_imports_none_of_what_they_need() -> None:
     assert {name for name in imported if name.startswith("dragoman.service.")} == {
         "dragoman.service.commands",
         *(f"dragoman.service.commands.{name}" for name in ("configuration", "doctor", "keys", "main", "models")),
-        *(f"dragoman.service.commands.{name}" for name in ("serve", "translate")),
+        *(f"dragoman.service.commands.{name}" for name in ("pull", "serve", "translate")),
     }
 
 

@@ -14,7 +14,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 FOLDERS = ("service", "export", "model")
 # What is installed besides Python files; the weights that `model/` keeps are for training in the repository.
-DATA = ("service/embedded/", "service/playground/", "service/api/static/", "model/recipes/")
+DATA = ("service/embedded/", "service/playground/", "service/api/static/", "model/recipes/", "export/sentences")
 MISSING = [name for name in ("pip", "setuptools") if find_spec(name) is None]
 
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=f"building a wheel needs {', '.join(MISSING)}")
@@ -99,7 +99,7 @@ def test_commands_are_entered_by_the_installed_name(wheel: Path) -> None:
         (listed,) = [name for name in archive.namelist() if name.endswith(".dist-info/entry_points.txt")]
         lines = archive.read(listed).decode().splitlines()[1:]
         targets = [line.split("=")[1].strip() for line in lines if line]
-        assert len(targets) == 4
+        assert len(targets) == 5
         for module, function in (target.split(":") for target in targets):
             assert module.startswith("dragoman.")
             assert f"def {function}(" in archive.read(module.replace(".", "/") + ".py").decode()

@@ -1,7 +1,7 @@
 """`dragoman pull`: from a public registry of models to a bundle that a running server picks up.
 
 A registry says which releases there are; `fetching` brings their files, `unpacking` opens them, an importer makes a
-bundle of them, and `pull` gives it its name. Nothing here needs torch, and only importers need onnx.
+bundle of them, and `puller` gives it its name. Nothing here needs torch, and only importers need onnx.
 """
 
 

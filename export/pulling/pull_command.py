@@ -13,8 +13,8 @@ from dragoman.export.pulling.cache_folder import CacheFolder, default_cache
 from dragoman.export.pulling.fetching import Fetcher, open_client
 from dragoman.export.pulling.mozilla_registry import MozillaRegistry
 from dragoman.export.pulling.opus_registry import OpusRegistry
-from dragoman.export.pulling.pull import Places, Puller
 from dragoman.export.pulling.pull_tables import TerminalWatcher, listing, summary
+from dragoman.export.pulling.puller import Places, Puller
 from dragoman.export.pulling.releases import Registry, same_pair
 from dragoman.service.bundles.manifest import Precision
 

@@ -8,7 +8,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 from rich.table import Table
 
 from dragoman.export.pulling.fetching import Advance
-from dragoman.export.pulling.pull import Outcome, installed
+from dragoman.export.pulling.puller import Outcome, installed
 from dragoman.export.pulling.releases import Release, RemoteFile
 
 

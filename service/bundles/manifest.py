@@ -25,7 +25,7 @@ GOLDEN, MODEL_CARD = "golden.jsonl", "MODEL_CARD.md"
 REQUIRED_FILES = (ENCODER, DECODER, WEIGHTS, GOLDEN)
 
 Precision = Literal["int8", "fp32", "fp16"]
-TokenizerKind = Literal["sentencepiece", "marian"]
+TokenizerKind = Literal["sentencepiece", "plain_sentencepiece", "marian"]
 Normalization = Literal["gnmt", "length", "none"]
 StopRule = Literal["count", "bound"]
 StateKind = Literal["encoded", "grows", "replaced"]
@@ -33,6 +33,7 @@ StateKind = Literal["encoded", "grows", "replaced"]
 # kind of tokenizer -> the roles that its files may have: one for both sides, or one for each
 _TOKENIZER_ROLES = {
     "sentencepiece": ({"model"}, {"source", "target"}),
+    "plain_sentencepiece": ({"model"}, {"source", "target"}),
     "marian": ({"source", "target", "vocabulary"}, {"source", "target", "source_vocabulary", "target_vocabulary"}),
 }
 
@@ -60,6 +61,8 @@ class Architecture:
     positions: str
     max_positions: int
     share_layers: bool
+    activation: str = "relu"  # between the two halves of a feed-forward layer: relu or swish
+    decoder: str = "attention"  # how the decoder looks at its own tokens: attention, or a recurrent cell (ssru)
 
 
 @dataclass(frozen=True)
@@ -81,7 +84,8 @@ class SpecialIds:
 class TokenizerFiles:
     """The files of the tokenizer by their role: shared by both sides, or one for each side.
 
-    A `sentencepiece` tokenizer has `model`, or `source` and `target`. A `marian` tokenizer has `source` and `target`
+    A `sentencepiece` tokenizer has `model`, or `source` and `target`, and so has a `plain_sentencepiece` one, which
+    normalizes text by its own rules, as the model's maker trained it. A `marian` tokenizer has `source` and `target`
     and numbers their pieces by `vocabulary`, or by `source_vocabulary` and `target_vocabulary`.
     """
 

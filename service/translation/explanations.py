@@ -187,7 +187,7 @@ class Explanations:
         served = decoded.planner.hop.served
         source_ids, target_ids = decoded.unit.source_ids, decoded.target_ids
         k = min(options.runners_up + 1, served.bundle.architecture.vocab_size)
-        arrays = explainer.explain(source_ids, target_ids, k, _wanted(options))
+        arrays = explainer.explain(source_ids, target_ids, k, _wanted(options, served.bundle.architecture))
         beam_size = _beam_size(options, decoded.planner)
         tree = explainer.beam_tree(source_ids, DecodingOptions(beam_size=beam_size)) if beam_size > 1 else None
         greedy = arrays["ids"][:, 0].tolist() == list(target_ids)
@@ -273,10 +273,11 @@ def _choose(planner: Planner, unit: Unit, result: DecodingResult) -> _Decoded:
     return _Decoded(planner, unit, result, best, kept)
 
 
-def _wanted(options: ExplainOptions) -> list[str]:
+def _wanted(options: ExplainOptions, architecture: Architecture) -> list[str]:
     names = [*_CHOICES, "cross_attention"]
     if options.self_attention:
-        names += _SELF_ATTENTION
+        # A recurrent decoder looks at its own tokens through a cell, which has no attention to show.
+        names += _SELF_ATTENTION if architecture.decoder == "attention" else _SELF_ATTENTION[:1]
     if options.numbers:
         names += _WHOLE_NUMBERS
         names += [f"{part}_{name}" for part in ("encoder", "cross") for name in _HEAD_NUMBERS]

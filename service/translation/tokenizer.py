@@ -7,6 +7,7 @@ decoding at once gives.
 
 import codecs
 import json
+import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
@@ -164,13 +165,31 @@ def _decode_parts(vocabulary: Vocabulary, ids: Sequence[int], numbers: Mapping[i
     return [part for part in parts if part != ""]
 
 
+def _read_pieces(processor: sentencepiece.SentencePieceProcessor) -> tuple[tuple[bytes, ...], list[str]]:
+    """The bytes of each token, and the texts of those that are whole characters. All tokens in one call: one by one
+    takes longer than reading the model."""
+    ids = list(range(processor.get_piece_size()))
+    pieces: list[str] = processor.id_to_piece(ids)
+    kinds = zip(pieces, processor.is_byte(ids), processor.is_unknown(ids), processor.is_control(ids), strict=True)
+    read, whole = list[bytes](), list[str]()
+    for piece, is_byte, is_unknown, is_control in kinds:
+        if is_byte:
+            read.append(bytes([int(piece[3:5], 16)]))
+            continue
+        text = UNKNOWN if is_unknown else "" if is_control else piece.replace(WORD_MARK, " ")
+        whole.append(text)
+        read.append(text.encode())
+    return tuple(read), whole
+
+
 class SentencePieceVocabulary:
     """Our own kind: no normalization by SentencePiece, one space before the text, byte fallback, control symbols."""
 
     def __init__(self, model: bytes, placeholder_ids: Sequence[int] = ()) -> None:
         self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
         self.placeholder_ids = tuple(placeholder_ids)
-        pieces, self.known_characters = self._read_pieces()
+        pieces, whole = _read_pieces(self._processor)
+        self.known_characters = _known(whole)
         strange = [token_id for token_id in self.placeholder_ids if not 0 <= token_id < len(pieces)]
         if strange:
             raise ValueError(f"it has no token {strange[0]}, which should be a placeholder")
@@ -189,21 +208,31 @@ class SentencePieceVocabulary:
     def token_text(self, token_id: int) -> str:
         return str(self._processor.id_to_piece(token_id))
 
-    def _read_pieces(self) -> tuple[tuple[bytes, ...], frozenset[str]]:
-        """The bytes of each token, and the characters among them. All tokens in one call: one by one takes longer than
-        reading the model."""
-        ids, processor = list(range(self._processor.get_piece_size())), self._processor
-        pieces: list[str] = processor.id_to_piece(ids)
-        kinds = zip(pieces, processor.is_byte(ids), processor.is_unknown(ids), processor.is_control(ids), strict=True)
-        read, whole = list[bytes](), list[str]()
-        for piece, is_byte, is_unknown, is_control in kinds:
-            if is_byte:
-                read.append(bytes([int(piece[3:5], 16)]))
-                continue
-            text = UNKNOWN if is_unknown else "" if is_control else piece.replace(WORD_MARK, " ")
-            whole.append(text)
-            read.append(text.encode())
-        return tuple(read), _known(whole)
+
+class PlainVocabulary:
+    """One side of an imported model: a SentencePiece model as its maker trained it, with its own normalization."""
+
+    placeholder_ids: Sequence[int] = ()
+
+    def __init__(self, model: bytes) -> None:
+        self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+        self._pieces, whole = _read_pieces(self._processor)
+        known = frozenset("".join(whole))
+        # What the model's own normalization turns into characters that it knows, it knows as well.
+        others = map(chr, range(0x80, 0x10000))
+        also = {each for each in others if known.issuperset(unicodedata.normalize("NFKC", each))}
+        self.known_characters = known | also | CLEANED
+
+    def encode(self, parts: Sequence[str | int]) -> list[int]:
+        assert all(isinstance(part, str) for part in parts), "this kind has no placeholders"
+        ids: list[int] = self._processor.encode("".join(part for part in parts if isinstance(part, str)))
+        return ids
+
+    def token_text(self, token_id: int) -> str:
+        return str(self._processor.id_to_piece(token_id)) if token_id < len(self._pieces) else ""
+
+    def piece_bytes(self, token_id: int) -> bytes:
+        return self._pieces[token_id] if token_id < len(self._pieces) else b""  # the id that begins a translation
 
 
 class MarianVocabulary:
@@ -254,5 +283,7 @@ def _load(bundle: Bundle, files: Mapping[str, Path], role: str, special_ids: Spe
     model = files[role].read_bytes()
     if bundle.tokenizer.kind == "sentencepiece":
         return SentencePieceVocabulary(model, special_ids.placeholder_ids)
+    if bundle.tokenizer.kind == "plain_sentencepiece":
+        return PlainVocabulary(model)
     numbers = files.get(f"{role}_vocabulary") or files["vocabulary"]
     return MarianVocabulary(model, json.loads(numbers.read_text("utf-8")), special_ids.unk)

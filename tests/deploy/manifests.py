@@ -56,4 +56,6 @@ def server_of(manifests: tuple[Manifest, ...]) -> Manifest:
 def variables_of(manifests: tuple[Manifest, ...]) -> dict[str, str]:
     """What the server finds in its environment."""
     own = {variable["name"]: variable["value"] for variable in server_of(manifests).get("env", ())}
-    return {**of_kind(manifests, "ConfigMap")["data"], **own}
+    named = {source["configMapRef"]["name"] for source in server_of(manifests)["envFrom"]}
+    found = [each for each in manifests if each["kind"] == "ConfigMap" and each["metadata"]["name"] in named]
+    return {**{name: value for each in found for name, value in each["data"].items()}, **own}

@@ -1,16 +1,19 @@
 """The Kubernetes manifests: valid by schema, restricted, and consistent across objects and with the server."""
 
+import re
 import shutil
 from pathlib import Path
 
 import kubernetes_validate
 import pytest
+import typer
 import yaml
 
 from deploy.demo.queries import rules
 from deploy.grafana.panels import TARGET_TOKENS_PER_REPLICA
 from deploy.prometheus import render as prometheus_rules
 from dragoman.service.app import create_app
+from dragoman.service.commands.main import cli
 from dragoman.service.settings import Settings, describe, load_settings
 from tests.api.fakes import FakeTranslator, fake_parts
 from tests.deploy.manifests import (
@@ -228,6 +231,28 @@ def test_every_component_fits_the_base(component: str, tmp_path: Path) -> None:
             kubernetes_validate.validate(manifest, "1.34", strict=True)
     test_pods_are_restricted(manifests)
     assert set(variables_of(manifests)) <= {row.variable for row in describe()}
+
+
+def test_the_pulling_container_runs_a_command_that_exists(tmp_path: Path) -> None:
+    """Its options are those of `dragoman pull`, its variables are in its ConfigMap, and the network lets it out."""
+    need_kustomize()
+    shutil.copytree(KUBERNETES, tmp_path / "kubernetes")
+    overlay = tmp_path / "kubernetes" / "overlays" / "pulling"
+    overlay.mkdir()
+    content = {"namespace": "dragoman", "resources": ["../../base"], "components": ["../../components/bundles-pull"]}
+    (overlay / "kustomization.yaml").write_text(yaml.safe_dump(content))
+    manifests = render(overlay)
+    (container,) = pod_of(manifests)["initContainers"]
+    name = container["envFrom"][0]["configMapRef"]["name"]
+    (values,) = (each["data"] for each in manifests if each["metadata"]["name"] == name)
+    command, *arguments = [re.sub(r"\$\((\w+)\)", lambda found: values[found[1]], each) for each in container["args"]]
+    assert command == "pull"
+    parsed = typer.main.get_command(cli).commands["pull"].make_context("pull", arguments).params
+    assert (parsed["to"], parsed["registry"]) == (Path(variables_of(manifests)["DRAGOMAN_BUNDLES"]), "mozilla")
+    mounted = {mount["mountPath"] for mount in container["volumeMounts"]}
+    assert {str(parsed["to"]), str(parsed["cache"].parent)} <= mounted  # the root is read-only
+    ports = {port["port"] for rule in of_kind(manifests, "NetworkPolicy")["spec"]["egress"] for port in rule["ports"]}
+    assert ports == {53, 443}
 
 
 def test_no_custom_resources_for_a_local_cluster() -> None:

@@ -8,14 +8,14 @@ import pytest
 import torch
 
 from dragoman.export.plain_search import GraphDecoder, Trace
+from dragoman.export.quality import verify_quality
+from dragoman.export.torch_parity import verify_parity
 from dragoman.export.verify import (
     GraphTranslator,
     ParallelText,
     VerificationError,
     choose_golden,
     verify_invariance,
-    verify_parity,
-    verify_quality,
 )
 from dragoman.model.evaluate import greedy
 from dragoman.model.saved import SavedModel

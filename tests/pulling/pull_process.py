@@ -3,7 +3,7 @@
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from dragoman.export.pulling import importer_table
 from dragoman.service.commands.main import main
@@ -14,11 +14,12 @@ def quick(*arguments: Any) -> Any:
     return import_fake(*arguments)
 
 
-def stuck(folder: Path, out: Path, *others: Any) -> Any:
+def stuck(folder: Path, out: Path, *others: Any) -> NoReturn:
     """Half a bundle, and then nothing more until somebody ends it."""
     out.mkdir()
     (out / "half").write_text("half")
-    time.sleep(60)
+    while True:
+        time.sleep(0.02)  # short: a signal just before a long sleep would be noticed only after it
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from dragoman.export.pulling.cache_folder import CacheFolder
 from dragoman.export.pulling.fetching import Advance, Fetcher, open_client
 from dragoman.export.pulling.importer_table import Importer
 from dragoman.export.pulling.mozilla_registry import MozillaRegistry
-from dragoman.export.pulling.pull import Outcome, Places, Puller
+from dragoman.export.pulling.puller import Outcome, Places, Puller
 from dragoman.export.pulling.releases import Registry, RemoteFile
 from dragoman.service.bundles.manifest import Bundle
 from tests.bundles.fakes import write_bundle

@@ -34,7 +34,7 @@ DOCUMENTED_WARNINGS: dict[int | str, dict[str, Any]] = {  # for the routes that 
             WARNINGS_HEADER: {
                 "description": "Only if something may be lost: the native API's warnings and finish reasons",
                 "schema": {"type": "string"},
-            }
+            },
         },
     }
 }
