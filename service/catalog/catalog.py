@@ -25,6 +25,8 @@ from dragoman.service.catalog.served import BundleStatus, Codes, Hop, Lease, Leg
 from dragoman.service.engine.loop import Engine
 from dragoman.service.language_codes import closest
 
+Side = Literal["source", "target"]
+
 
 class NoRouteError(LookupError):
     """Neither one bundle nor two in a row serve this pair."""
@@ -89,14 +91,19 @@ class Catalog:
         self._open_engine, self._open_tokenizer, self._pivot = open_engine, open_tokenizer, pivot
         self._at_first_use, self._cost, self._clock = max_bytes is not None, cost, clock
         self._observer = observer or SilentLoadObserver()
-        self._loader = Loader(self._open, max_bytes, self._observer, lambda offer: self._publish(), clock)
+        self._max_bytes = max_bytes
+        self._loader = self._new_loader()
         self._places: dict[Path, _Place] = {}
         self._found: list[Path] = []  # where bundles were when the last reload began, in order
         self._ways: dict[Codes, tuple[Leg, ...]] = {}
         self._routes: tuple[Route, ...] = ()
         self._shadows: tuple[Shadow, ...] = ()
+        self._codes: dict[Side | None, frozenset[str]] = {}  # the languages on each side of a pair, and all
         self._publishing = threading.Lock()  # one choice at a time of which bundle serves which pair
         self._reloading = threading.Lock()  # one reload at a time; guards _places and _found
+
+    def _new_loader(self) -> Loader:
+        return Loader(self._open, self._max_bytes, self._observer, lambda offer: self._publish(), self._clock)
 
     # Asking
 
@@ -137,13 +144,11 @@ class Catalog:
         """The pairs that a bundle does not serve, because another bundle does."""
         return list(self._shadows)
 
-    def code(self, code: str, side: Literal["source", "target"] | None = None) -> str:
+    def code(self, code: str, side: Side | None = None) -> str:
         """A language as the bundles name it: letters large or small, and the nearest where none has the region. With
         `side` those come first that are on this side of a pair."""
-        routes = self._routes
-        of_side = {route[0] if side == "source" else route[1] for route in routes} if side else set()
-        every = {each for route in routes for each in route[:2]}
-        return closest(code, of_side) or closest(code, every) or code
+        codes = self._codes
+        return closest(code, codes.get(side, ())) or closest(code, codes.get(None, ())) or code
 
     def lease(self, source: str, target: str) -> Lease:
         """The hops from `source` to `target`; their engines run at least until the lease ends. It may wait: not for the
@@ -156,24 +161,26 @@ class Catalog:
 
     def lease_now(self, pairs: Sequence[Codes]) -> Lease | None:
         """The hops of all these pairs; None if a bundle must be loaded first."""
+        loader = self._loader
         legs, offers = self._find(pairs)
-        served = self._loader.take(offers)
-        return None if served is None else self._lease(legs, offers, served)
+        served = loader.take(offers)
+        return None if served is None else _lease(loader, legs, offers, served)
 
     def lease_soon(self, pairs: Sequence[Codes]) -> "Future[Lease]":
         """The same when all are loaded, which happens on other threads. It fails with an error of `loading.py`."""
+        loader = self._loader
         legs, offers = self._find(pairs)
         promise: Future[Lease] = Future()
-        loaded = self._loader.wait(offers)
+        loaded = loader.wait(offers)
 
         def pass_on(done: "Future[tuple[Served, ...]]") -> None:
             if not promise.set_running_or_notify_cancel():
                 if not done.cancelled() and done.exception() is None:
-                    self._loader.release(offers)
+                    loader.release(offers)
             elif (error := done.exception()) is not None:
                 promise.set_exception(error)
             else:
-                promise.set_result(self._lease(legs, offers, done.result()))
+                promise.set_result(_lease(loader, legs, offers, done.result()))
 
         promise.add_done_callback(lambda own: loaded.cancel() if own.cancelled() else None)
         loaded.add_done_callback(pass_on)
@@ -186,11 +193,6 @@ class Catalog:
                 raise NoRouteError(f"no bundle translates {pair[0]} to {pair[1]}")
             legs[pair] = ways[pair]
         return legs, list(dict.fromkeys(leg.offer for way in legs.values() for leg in way))
-
-    def _lease(self, legs: dict[Codes, tuple[Leg, ...]], offers: Sequence[Offer], served: Sequence[Served]) -> Lease:
-        loaded = dict(zip(offers, served, strict=True))
-        ways = {codes: tuple([Hop(loaded[leg.offer], leg.pair) for leg in way]) for codes, way in legs.items()}
-        return Lease(ways, lambda: self._loader.release(offers))
 
     # Changing
 
@@ -222,11 +224,12 @@ class Catalog:
             return changes.report([shadow for shadow in map(str, self._shadows) if shadow not in before])
 
     def close(self, drain: bool = True) -> None:
-        """Stop every engine; with `drain`, after they have finished their jobs."""
+        """Stop every engine; with `drain`, after they have finished their jobs. A reload begins anew."""
         with self._reloading:
             self._places.clear()
             self._publish()
-        self._loader.close(drain)
+            loader, self._loader = self._loader, self._new_loader()
+        loader.close(drain)
 
     def _folders(self, changes: _Changes) -> list[Path]:
         found: list[Path] = []
@@ -327,7 +330,17 @@ class Catalog:
             legs = {codes: _leg(offers[id(bundle)], codes) for codes, bundle in {**failed, **serving}.items()}
             ways = ways_between(legs, self._pivot)
             routes = [(*pair, ways[pair][0].pair.target if len(ways[pair]) > 1 else None) for pair in sorted(ways)]
+            sources, targets = (frozenset(pair[side] for pair in ways) for side in (0, 1))
+            self._codes = {"source": sources, "target": targets, None: sources | targets}
             self._ways, self._routes, self._shadows = ways, tuple(routes), tuple(shadows)
+
+
+def _lease(
+    loader: Loader, legs: dict[Codes, tuple[Leg, ...]], offers: Sequence[Offer], served: Sequence[Served]
+) -> Lease:
+    loaded = dict(zip(offers, served, strict=True))
+    ways = {codes: tuple([Hop(loaded[leg.offer], leg.pair) for leg in way]) for codes, way in legs.items()}
+    return Lease(ways, lambda: loader.release(offers))
 
 
 def _leg(offer: Offer, codes: Codes) -> Leg:

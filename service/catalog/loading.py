@@ -156,8 +156,9 @@ class Loader:
             alarm.cancel()
         self._loads.shutdown(wait=True)
         for offer in {*offers, *self.loaded()}:
-            if offer.served is not None:
-                offer.served.engine.stop(drain=drain)
+            served = offer.served  # one that leaves right now is stopped by its own thread
+            if served is not None:
+                served.engine.stop(drain=drain)
         self._leaves.shutdown(wait=True)
 
     # Turns

@@ -163,18 +163,16 @@ class Translator:
     async def _leases(self, sources: Sequence[str], target: str, deadline_at: float | None) -> list[Lease]:
         """One lease for all pairs of the request: two requests that each held a bundle and waited for the other's
         would wait for ever."""
-        routes = self._catalog.routes()
-        pairs = [
-            (source, target)
-            for source in sources
-            if source != target or not any(source in route[:2] for route in routes)
-        ]
+        pairs = [(source, target) for source in sources if source != target or not self._is_served(source)]
         if not pairs:
             return []
         try:
             return [self._catalog.lease_now(pairs) or await self._loaded(pairs, deadline_at)]
         except NoRouteError as error:
             raise self._no_way() from error
+
+    def _is_served(self, language: str) -> bool:
+        return any(language in route[:2] for route in self._catalog.routes())
 
     async def _loaded(self, pairs: Sequence[Codes], deadline_at: float | None) -> Lease:
         """Wait until the bundles are loaded, at most until the deadline."""

@@ -137,17 +137,38 @@ def test_a_loaded_bundle_serves_until_its_replacement_is_proven(tmp_path: Path, 
     catalog.close()
 
 
-def test_a_bundle_that_is_taken_away_leaves_those_who_wait_no_riddle(
-    open_bounded: Callable[[int], Catalog], tmp_path: Path
-) -> None:
-    """Its pair is unknown afterwards, and a closed catalog says that it is closed."""
+def test_a_bundle_that_is_taken_away_serves_no_more(open_bounded: Callable[[int], Catalog], tmp_path: Path) -> None:
+    """Whether it was loaded or not."""
+    catalog = open_bounded(2)
+    catalog.reload()
+    catalog.lease("es", "en").end()
+    for name in ("pt-en", "es-en"):
+        shutil.rmtree(tmp_path / name)
+    assert sorted(catalog.reload().unloaded) == ["es-en 1", "pt-en 1"]
+    assert [route for route in catalog.routes() if route[0] in ("pt", "es")] == []
+
+
+def test_closing_tells_those_who_wait_and_a_reload_begins_anew(open_bounded: Callable[[int], Catalog]) -> None:
+    """Nobody waits for ever for a server that stops; and an app may run a second time."""
     catalog = open_bounded(1)
     catalog.reload()
-    shutil.rmtree(tmp_path / "pt-en")
-    assert catalog.reload().unloaded == ("pt-en 1",)
-    assert ("pt", "en", None) not in catalog.routes()
+    held = catalog.lease("es", "en")  # in use, so that there is no room for another
+    waiting = catalog.lease_soon([("fr", "en")])
+    catalog.close(drain=False)
+    assert isinstance(waiting.exception(30), ClosedError)
+    held.end()
+    catalog.reload()
+    with catalog.lease("fr", "en") as (hop,):
+        assert hop.served.bundle.name == "fr-en"
+
+
+def test_who_gives_up_takes_nothing_with_them(open_bounded: Callable[[int], Catalog]) -> None:
+    """A caller that leaves while a bundle is loaded must not keep it in use for ever."""
+    catalog = open_bounded(1)
+    catalog.reload()
     held = catalog.lease("es", "en")
     waiting = catalog.lease_soon([("fr", "en")])
+    assert waiting.cancel()
     held.end()
-    promise_of_a_closed_one = (catalog.close(drain=False), waiting)[1]
-    assert isinstance(promise_of_a_closed_one.exception(30), ClosedError) or waiting.result()
+    for source in ("pt", "fr", "es"):
+        catalog.lease(source, "en").end()
