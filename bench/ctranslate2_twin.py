@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 from ctranslate2.specs import common_spec, transformer_spec
 
-from dragoman.export.network import Network, network_arrays
+from dragoman.export.network import Network
+from dragoman.export.trained_network import network_arrays
 from dragoman.model.saved import SavedModel, load_model
 from dragoman.model.tokenizer import BOS_ID, EOS_ID, UNK_ID
 

@@ -17,12 +17,13 @@ from dragoman.export.bundle import TOKENIZER
 from dragoman.export.calibrate import observe
 from dragoman.export.graphs import build_graphs
 from dragoman.export.multi_step import multi_step_graph
-from dragoman.export.network import network_arrays
 from dragoman.export.operators import Int8Operators
 from dragoman.export.quantize import quantize
 from dragoman.export.sentence_files import read_sentences
+from dragoman.export.trained_network import network_arrays
 from dragoman.model.config import TransformerConfig
-from dragoman.model.evaluate import default_limit, greedy
+from dragoman.model.evaluate import greedy
+from dragoman.model.hypothesis import default_limit
 from dragoman.model.saved import SavedModel, load_model
 from dragoman.model.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID, Tokenizer
 from dragoman.model.transformer import Transformer
@@ -135,7 +136,7 @@ def _export(saved: SavedModel, limits: Limits, sources: list[list[int]], kind: s
         for name, model in (
             (ENCODER, graphs.encoder),
             (DECODER, graphs.decoder),
-            (LEAP, multi_step_graph(graphs.decoder)),
+            (LEAP, multi_step_graph(graphs.decoder, graphs.state)),
         ):
             (directory / name).write_bytes(model.SerializeToString(deterministic=True))
         (directory / WEIGHTS).write_bytes(graphs.weights)

@@ -5,7 +5,7 @@ them; `export.quantize` chooses scales from the values.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -13,13 +13,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from dragoman.export.network import Floats
+from dragoman.export.network import Floats, Samples
 from dragoman.model.tokenizer import BOS_ID
 from dragoman.model.transformer import Transformer
 
 MAX_TOKENS = 6000  # kept of each point: enough for stable scales, small enough for memory
-
-Samples = Mapping[str, Floats]  # by point: [tokens, width]
 
 
 @dataclass(frozen=True)

@@ -13,11 +13,11 @@ from typing import Any, Literal
 
 import numpy as np
 import onnx
-from onnx import TensorProto
+from onnx import TensorProto, helper
 
 from dragoman.export.builder import GraphBuilder, WeightFile
 from dragoman.export.layers import Layer, final_norm
-from dragoman.export.network import Network
+from dragoman.export.network import Network, Text
 from dragoman.export.operators import Int8Operators, Ints, Operand, Operators, Part
 from dragoman.service.bundles.manifest import Limits, StateTensor
 
@@ -79,10 +79,10 @@ def _decode(g: GraphBuilder, operators: "OpenOperators", table: str, memory: Ope
     _choices(g, operators, operators.logits(g, operators.operand(g, "logits", x)))
 
 
-def _embedded(g: GraphBuilder, operators: "OpenOperators", tokens: str, table: str) -> str:
+def _embedded(g: GraphBuilder, operators: "OpenOperators", tokens: Text, table: str) -> str:
     d_model, length = operators.network.architecture.d_model, "S" if tokens == "source" else "T"
     zero = g.constant([0], np.int64)
-    embedding = operators.embed(g, tokens)  # [1, length, d]
+    embedding = operators.embed(g, tokens, tokens)  # [1, length, d]
     position = g.node("Slice", [table, zero, g.node("Shape", [tokens], start=1, end=2), zero])  # [length, d]
     operators.output(g, f"{tokens}_embedding", embedding, 1, length, d_model)
     operators.output(g, f"{tokens}_position", position, length, d_model)
@@ -130,6 +130,8 @@ class OpenOperators:
         sizes: dict[str, Any] = {"d": architecture.d_model, "H": architecture.num_heads, "dh": self.network.head_dim}
         for name, shape in numbers.items():
             values = self._noted[name]
+            if not values:  # a recurrent decoder has no attention to its own tokens
+                continue
             stacked = g.node("Concat", values, axis=0)  # each is [1, …]
             self.output(g, name, stacked, len(values), *(sizes.get(size, size) for size in shape))
 
@@ -139,8 +141,8 @@ class OpenOperators:
 
     # Unchanged
 
-    def embed(self, g: GraphBuilder, tokens: str) -> str:
-        return self._inner.embed(g, tokens)
+    def embed(self, g: GraphBuilder, tokens: str, text: Text) -> str:
+        return self._inner.embed(g, tokens, text)
 
     def positions(self, g: GraphBuilder, length: int) -> str:
         return self._inner.positions(g, length)
@@ -148,8 +150,8 @@ class OpenOperators:
     def logits(self, g: GraphBuilder, x: Operand, ids: Ints | None = None) -> str:
         return self._inner.logits(g, x)  # of the whole vocabulary: any token may be asked about
 
-    def relu_operand(self, g: GraphBuilder, point: str, x: str) -> Operand:
-        return self._inner.relu_operand(g, point, x)
+    def activated_operand(self, g: GraphBuilder, point: str, x: str) -> Operand:
+        return self._inner.activated_operand(g, point, x)
 
     def encoder_inputs(self, g: GraphBuilder) -> None:
         """None: there is one sentence."""
@@ -205,6 +207,21 @@ class OpenOperators:
         for letter, x in zip(("query", "key", "value"), heads, strict=True):
             self.note(f"cross_{letter}", x)
         return self._attend(g, "cross", heads)
+
+    def recurrence(self, g: GraphBuilder, index: int, forget: str, candidate: str) -> str:
+        """The cells of all steps, one after the other: [1, T, d] each."""
+        dtype, width = helper.np_dtype_to_tensor_dtype(np.dtype(self.dtype)), self.network.architecture.d_model
+        value = {name: helper.make_tensor_value_info(name, dtype, [1, width]) for name in ("c", "f", "x", "n", "out")}
+        kept = [
+            helper.make_node("Sub", ["c", "x"], ["gap"]),
+            helper.make_node("Mul", ["f", "gap"], ["share"]),
+            helper.make_node("Add", ["share", "x"], ["n"]),
+            helper.make_node("Identity", ["n"], ["out"]),
+        ]
+        body = helper.make_graph(kept, "cell", [value["c"], value["f"], value["x"]], [value["n"], value["out"]])
+        start = g.constant(np.zeros((1, width)), self.dtype)
+        axes = {"scan_input_axes": [1, 1], "scan_output_axes": [1]}
+        return g.nodes("Scan", [start, forget, candidate], 2, body=body, num_scan_inputs=2, **axes)[1]
 
     def _heads(self, g: GraphBuilder, x: str) -> str:
         shape = g.constant([0, 0, self.network.architecture.num_heads, self.network.head_dim], np.int64)

@@ -17,21 +17,21 @@ from dragoman.export.bundle import TOKENIZER, assemble_bundle
 from dragoman.export.evidence import Behaviour, ScoredSentences, check_not_worse
 from dragoman.export.graphs import Graphs, build_graphs
 from dragoman.export.multi_step import multi_step_graph
-from dragoman.export.network import network_arrays
 from dragoman.export.operators import FloatOperators, Operators
 from dragoman.export.options import ExportOptions, check_options
 from dragoman.export.plain_search import GraphDecoder
 from dragoman.export.precision import OperatorChoice
 from dragoman.export.publish import Staging, publishing
+from dragoman.export.quality import verify_quality
 from dragoman.export.sentence_files import SentenceReader, read_lines
+from dragoman.export.torch_parity import verify_parity
+from dragoman.export.trained_network import network_arrays
 from dragoman.export.verify import (
     GoldenTrace,
     GraphTranslator,
     ParallelText,
     choose_golden,
     verify_invariance,
-    verify_parity,
-    verify_quality,
 )
 from dragoman.model.saved import SavedModel, load_model
 from dragoman.service.bundles.manifest import (
@@ -118,7 +118,7 @@ class Exporter:
     def _write_graphs(self, operators: Operators, folder: Path) -> tuple[GraphTranslator, Graphs]:
         graphs = build_graphs(operators, self.limits)
         models = {ENCODER: graphs.encoder, DECODER: graphs.decoder, EXPLAIN: graphs.explain}
-        models |= {KEEP: graphs.keep, PLACE: graphs.place, LEAP: multi_step_graph(graphs.decoder)}
+        models |= {KEEP: graphs.keep, PLACE: graphs.place, LEAP: multi_step_graph(graphs.decoder, graphs.state)}
         for name, model in models.items():
             (folder / name).write_bytes(model.SerializeToString(deterministic=True))
         (folder / WEIGHTS).write_bytes(graphs.weights)

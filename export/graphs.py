@@ -55,7 +55,7 @@ def encoder_graph(operators: Operators, limits: Limits, weights: WeightFile) -> 
     operators.encoder_inputs(g)
     table = operators.positions(g, limits.max_source_tokens)
     length, zero = g.node("Shape", ["source"], start=1, end=2), g.constant([0], np.int64)
-    x = g.node("Add", [operators.embed(g, "source"), g.node("Slice", [table, zero, length, zero])])
+    x = g.node("Add", [operators.embed(g, "source", "source"), g.node("Slice", [table, zero, length, zero])])
     for i in range(network.depth("encoder")):
         x = Layer(g, operators, "encoder", i).encode(x)
     x = final_norm(g, operators, "encoder", x)
@@ -82,7 +82,7 @@ def decoder_graph(operators: Operators, limits: Limits, weights: WeightFile) -> 
             g.output(tensor.output, tensor.dtype, *tensor.shape)
     operators.decoder_inputs(g)
     table = operators.positions(g, limits.max_new_tokens)
-    x = g.node("Add", [operators.embed(g, "tokens"), g.node("Gather", [table, "positions"])])  # [rows, 1, d]
+    x = g.node("Add", [operators.embed(g, "tokens", "target"), g.node("Gather", [table, "positions"])])  # [rows, 1, d]
     for i in range(network.depth("decoder")):
         x = Layer(g, operators, "decoder", i).decode(x)
     x = final_norm(g, operators, "decoder", x)

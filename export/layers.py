@@ -23,7 +23,10 @@ class Layer:
         return self._residual("feed_forward_norm", x, self._feed_forward)
 
     def decode(self, x: str) -> str:
-        x = self._residual("self_attention_norm", x, self._self_attention)
+        if self.operators.network.architecture.decoder == "ssru":
+            x = self._residual("recurrence_norm", x, self._recurrence)
+        else:
+            x = self._residual("self_attention_norm", x, self._self_attention)
         x = self._residual("cross_attention_norm", x, self._cross_attention)
         return self._residual("feed_forward_norm", x, self._feed_forward)
 
@@ -43,6 +46,13 @@ class Layer:
         taken, name = self._operand("self_attention.qkv", x), f"{self.weights}.self_attention"
         return self._linear("self_attention.out", self.operators.self_attention(self.g, self.index, name, taken))
 
+    def _recurrence(self, x: str) -> str:
+        """A simpler simple recurrent unit: one gate decides what the cell keeps; the ReLU is not kept."""
+        taken, name = self._operand("recurrence", x), f"{self.weights}.recurrence"
+        forget = self.g.node("Sigmoid", [self.operators.linear(self.g, f"{name}.forget", taken)])
+        candidate = self.operators.linear(self.g, f"{name}.candidate", taken)
+        return self.g.node("Relu", [self.operators.recurrence(self.g, self.index, forget, candidate)])
+
     def _cross_attention(self, x: str) -> str:
         query = self._linear("cross_attention.q", x)
         return self._linear("cross_attention.out", self.operators.cross_attention(self.g, self.index, query))
@@ -50,7 +60,7 @@ class Layer:
     def _feed_forward(self, x: str) -> str:
         hidden = self._linear("feed_forward.up", x)
         point = f"{self.point}.feed_forward.down"
-        taken = self.operators.relu_operand(self.g, point, hidden)
+        taken = self.operators.activated_operand(self.g, point, hidden)
         return self.operators.linear(self.g, f"{self.weights}.feed_forward.down", taken)
 
     def _operand(self, part: str, x: str) -> Operand:

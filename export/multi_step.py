@@ -3,23 +3,29 @@
 Every run of ONNX Runtime has a fixed cost, so two steps a run make a sentence that is decoded alone faster. Each step
 reads the caches from the graph's inputs and writes them to outputs of its own (`self_k0_out.0`, `self_k0_out.1`). The
 caller binds all of these outputs to the memory of the inputs. A step needs the token of the step before, which is
-computed last, so it always finds the caches written.
+computed last, so it always finds the caches written. A tensor that each step replaces is different: the second step
+reads what the first one put out, and only the last value leaves the graph.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import onnx
 from onnx import helper, numpy_helper
+
+from dragoman.service.bundles.manifest import StateTensor
 
 STEPS = 2  # an odd number of tokens wastes one step; a cancelled row ends within two steps
 _ONE, _TOKENS, _POSITIONS, _CHOSEN = "one", "tokens", "positions", "ids"
 _UNASKED_INPUTS, _UNASKED_OUTPUTS = {"wanted", "k"}, {"wanted_log_probs"}
 
 
-def multi_step_graph(decoder: onnx.ModelProto, steps: int = STEPS) -> onnx.ModelProto:
+def multi_step_graph(
+    decoder: onnx.ModelProto, state: Sequence[StateTensor] = (), steps: int = STEPS
+) -> onnx.ModelProto:
     """Of a decoder-step graph: its inputs without `wanted` and `k`; its outputs, named with the number of the step."""
     step = decoder.graph
+    replaced = {tensor.name: str(tensor.output) for tensor in state if tensor.kind == "replaced"}
     inputs = [value for value in step.input if value.name not in _UNASKED_INPUTS]
     outputs = [value for value in step.output if value.name not in _UNASKED_OUTPUTS]
     graph = onnx.GraphProto(name="leap", input=inputs, initializer=step.initializer)
@@ -28,8 +34,11 @@ def multi_step_graph(decoder: onnx.ModelProto, steps: int = STEPS) -> onnx.Model
     shared = {"", *(value.name for value in inputs), *(tensor.name for tensor in step.initializer)}
     for number in range(steps):
         names = _inputs_of_step(graph, number)
+        if number:
+            names |= {name: f"{output}.{number - 1}" for name, output in replaced.items()}
         _append_step(graph, needed, names | {name: name for name in shared - names.keys()}, number)
-        for value in outputs:
+        left = [value for value in outputs if number == steps - 1 or value.name not in replaced.values()]
+        for value in left:
             graph.output.append(value)
             graph.output[-1].name = f"{value.name}.{number}"
     return helper.make_model(

@@ -6,7 +6,6 @@ Both classes have the same methods, so that `export.graphs` knows the structure 
 Shapes: rows of the decoder's batch, B sentences of S tokens in the encoder, d = d_model, H heads of dh = d / H.
 """
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, Protocol
@@ -16,11 +15,10 @@ import numpy.typing as npt
 from onnx import TensorProto
 
 from dragoman.export.builder import MICROSOFT, GraphBuilder
-from dragoman.export.network import Network
+from dragoman.export.network import Network, Text
 from dragoman.export.state_tensors import float_state, int8_state
 from dragoman.service.bundles.manifest import Limits, StateTensor
 
-NORM_EPSILON = 1e-5
 Ints = npt.NDArray[np.int64]
 Part = tuple[int, int]  # (which, of how many): a slice of a fused linear layer's columns
 
@@ -41,16 +39,17 @@ class Operators(Protocol):
     dtype: Literal["float32", "float16"]  # of the residual stream and of the state
     output_ids: Ints | None  # the tokens that may come out, ascending; None: the whole vocabulary
 
-    def embed(self, g: GraphBuilder, tokens: str) -> str: ...
+    def embed(self, g: GraphBuilder, tokens: str, text: Text) -> str: ...
     def positions(self, g: GraphBuilder, length: int) -> str: ...
     def norm(self, g: GraphBuilder, name: str, x: str) -> str: ...
     def operand(self, g: GraphBuilder, point: str, x: str) -> Operand: ...
-    def relu_operand(self, g: GraphBuilder, point: str, x: str) -> Operand: ...
+    def activated_operand(self, g: GraphBuilder, point: str, x: str) -> Operand: ...
     def linear(self, g: GraphBuilder, name: str, x: Operand, part: Part = (0, 1), output: str | None = None) -> str: ...
     def logits(self, g: GraphBuilder, x: Operand, ids: Ints | None = None) -> str: ...
     def encoder_attention(self, g: GraphBuilder, query: str, key: str, value: str) -> str: ...
     def self_attention(self, g: GraphBuilder, index: int, name: str, x: Operand) -> str: ...
     def cross_attention(self, g: GraphBuilder, index: int, query: str) -> str: ...
+    def recurrence(self, g: GraphBuilder, index: int, forget: str, candidate: str) -> str: ...
     def encoder_inputs(self, g: GraphBuilder) -> None: ...
     def decoder_inputs(self, g: GraphBuilder) -> None: ...
     def state(self) -> list[StateTensor]: ...
@@ -66,6 +65,16 @@ def _suffix(part: Part) -> str:
     return "" if part == (0, 1) else f".{part[0]}"
 
 
+def cell_step(g: GraphBuilder, index: int, forget: str, candidate: str) -> str:
+    """The recurrent cell of a layer after one step: a share of the old value and the rest of the new one."""
+    kept = g.node("Mul", [forget, g.node("Sub", [f"cell{index}", candidate])])
+    return g.nodes("Add", [kept, candidate], [f"cell{index}_out"])[0]  # [rows, 1, d]
+
+
+def _swish(g: GraphBuilder, x: str) -> str:
+    return g.node("Mul", [x, g.node("Sigmoid", [x])])
+
+
 class FloatOperators:
     """fp32 or fp16 with standard operators only, so that any execution provider runs them.
 
@@ -77,32 +86,34 @@ class FloatOperators:
     def __init__(self, network: Network, dtype: Literal["float32", "float16"]) -> None:
         self.network, self.dtype = network, dtype
 
-    def embed(self, g: GraphBuilder, tokens: str) -> str:
-        scale = g.constant(np.sqrt(self.network.architecture.d_model), self.dtype)
-        return g.node("Mul", [g.node("Gather", [self._weight(g, "embedding.weight"), tokens]), scale])
+    def embed(self, g: GraphBuilder, tokens: str, text: Text) -> str:
+        rows = g.node("Gather", [self._weight(g, self.network.table(text)), tokens])
+        return g.node("Mul", [rows, g.constant(self.network.scale, self.dtype)])
 
     def positions(self, g: GraphBuilder, length: int) -> str:
         return g.weight("positions.weight", self.network.arrays["positions.weight"][:length].astype(self.dtype))
 
     def norm(self, g: GraphBuilder, name: str, x: str) -> str:
         gain, bias = self._weight(g, f"{name}.weight"), self._weight(g, f"{name}.bias")
-        return g.node("LayerNormalization", [x, gain, bias], axis=-1, epsilon=NORM_EPSILON)
+        return g.node("LayerNormalization", [x, gain, bias], axis=-1, epsilon=self.network.norm_epsilon)
 
     def operand(self, g: GraphBuilder, point: str, x: str) -> Operand:
         return Operand(x)
 
-    def relu_operand(self, g: GraphBuilder, point: str, x: str) -> Operand:
-        return Operand(g.node("Relu", [x]))
+    def activated_operand(self, g: GraphBuilder, point: str, x: str) -> Operand:
+        return Operand(_swish(g, x) if self.network.architecture.activation == "swish" else g.node("Relu", [x]))
 
     def linear(self, g: GraphBuilder, name: str, x: Operand, part: Part = (0, 1), output: str | None = None) -> str:
-        weight, bias = self._weight(g, f"{name}.weight", part), self._weight(g, f"{name}.bias", part)
-        inputs = [g.node("MatMul", [x.name, weight]), bias]
-        return g.node("Add", inputs) if output is None else g.nodes("Add", inputs, [output])[0]
+        inputs, names = [x.name, self._weight(g, f"{name}.weight", part)], 1 if output is None else [output]
+        if f"{name}.bias" not in self.network.arrays:
+            return g.nodes("MatMul", inputs, names)[0]
+        return g.nodes("Add", [g.node("MatMul", inputs), self._weight(g, f"{name}.bias", part)], names)[0]
 
     def logits(self, g: GraphBuilder, x: Operand, ids: Ints | None = None) -> str:
         assert ids is None, "in floating point the whole vocabulary comes out, as in torch"
         flat = g.node("Reshape", [x.name, g.constant([-1, self.network.architecture.d_model], np.int64)])  # [rows, d]
-        logits = g.node("Gemm", [flat, self._weight(g, "embedding.weight")], transB=1)  # [rows, V]
+        bias = [self._weight(g, "output.bias")] if "output.bias" in self.network.arrays else []
+        logits = g.node("Gemm", [flat, self._weight(g, self.network.output_table), *bias], transB=1)  # [rows, V]
         if self.dtype != "float32":
             logits = g.node("Cast", [logits], to=TensorProto.FLOAT)
         return g.node("Unsqueeze", [logits, g.constant([1], np.int64)])  # [rows, 1, V]
@@ -123,6 +134,9 @@ class FloatOperators:
     def cross_attention(self, g: GraphBuilder, index: int, query: str) -> str:
         names = [f"cross_{letter}{index}" for letter in "kv"]
         return self._attend(g, [self._heads(g, query), *names, "", "", "", "source_lengths"])
+
+    def recurrence(self, g: GraphBuilder, index: int, forget: str, candidate: str) -> str:
+        return cell_step(g, index, forget, candidate)
 
     def encoder_inputs(self, g: GraphBuilder) -> None:
         g.input("source_lengths", np.int64, "batch")  # sources may be padded: the mask hides the rest
@@ -151,7 +165,7 @@ class FloatOperators:
 
 @dataclass(frozen=True)
 class QuantizedWeight:
-    """integers [in, out] (the embedding: [V, d]); times their scale they are the weights."""
+    """integers [in, out] (a table of tokens: [V, d]); times their scale they are the weights."""
 
     integers: npt.NDArray[np.int8]
     scale: float
@@ -159,10 +173,11 @@ class QuantizedWeight:
 
 @dataclass(frozen=True)
 class Activation:
-    """How a point's values become unsigned integers: round(x / scale) + zero_point, clipped to 0 … 255."""
+    """How a point's values become unsigned integers: round(x / scale) + zero_point, clipped to 0 … most."""
 
     scale: float
     zero_point: int
+    most: int = 255
 
 
 @dataclass(frozen=True)
@@ -188,42 +203,48 @@ class Int8Operators:
         self.network, self._quantization, self._limits = network, quantization, limits
         self.output_ids = output_ids
 
-    def embed(self, g: GraphBuilder, tokens: str) -> str:
-        table = g.weight("embedding", self._quantization.weights["embedding.weight"].integers)
-        scale = g.constant(self._embedding_scale(), np.float32)
-        return g.node("DequantizeLinear", [g.node("Gather", [table, tokens]), scale])
+    def embed(self, g: GraphBuilder, tokens: str, text: Text) -> str:
+        name = self.network.table(text)
+        scale = g.constant(self._quantization.weights[name].scale * self.network.scale, np.float32)
+        return g.node("DequantizeLinear", [g.node("Gather", [self._table(g, name), tokens]), scale])
 
     def positions(self, g: GraphBuilder, length: int) -> str:
         return g.weight("positions.weight", self.network.arrays["positions.weight"][:length])
 
     def norm(self, g: GraphBuilder, name: str, x: str) -> str:
         gain, bias = (g.weight(f"{name}.{part}", self.network.arrays[f"{name}.{part}"]) for part in ("weight", "bias"))
-        return g.node("LayerNormalization", [x, gain, bias], axis=-1, epsilon=NORM_EPSILON)
+        return g.node("LayerNormalization", [x, gain, bias], axis=-1, epsilon=self.network.norm_epsilon)
 
     def operand(self, g: GraphBuilder, point: str, x: str) -> Operand:
         to = self._quantization.activations[point]
+        if to.most < 255:
+            x = g.node("Min", [x, g.constant((to.most - to.zero_point) * to.scale, np.float32)])
         inputs = [x, g.constant(to.scale, np.float32), g.constant(to.zero_point, np.uint8)]
         return Operand(g.node("QuantizeLinear", inputs), to.scale, to.zero_point)
 
-    def relu_operand(self, g: GraphBuilder, point: str, x: str) -> Operand:
+    def activated_operand(self, g: GraphBuilder, point: str, x: str) -> Operand:
+        if self.network.architecture.activation == "swish":
+            return self.operand(g, point, _swish(g, x))
         assert self._quantization.activations[point].zero_point == 0, "negative values must clip to zero"
         return self.operand(g, point, x)
 
     def linear(self, g: GraphBuilder, name: str, x: Operand, part: Part = (0, 1), output: str | None = None) -> str:
         weight, suffix = self._quantization.weights[f"{name}.weight"], _suffix(part)
         integers = g.weight(f"{name}.weight{suffix}", _columns(weight.integers, part))
-        bias = g.weight(f"{name}.bias{suffix}", _columns(self.network.arrays[f"{name}.bias"], part))
-        return self._product(g, x, x.scale, integers, g.constant(weight.scale, np.float32), bias, output)
+        bias = self.network.arrays.get(f"{name}.bias")
+        bias_name = "" if bias is None else g.weight(f"{name}.bias{suffix}", _columns(bias, part))
+        return self._product(g, x, x.scale, integers, g.constant(weight.scale, np.float32), bias_name, output)
 
     def logits(self, g: GraphBuilder, x: Operand, ids: Ints | None = None) -> str:
         # One table for input and output: the runtime picks and transposes its rows once, when it loads the graph.
-        weight = self._quantization.weights["embedding.weight"]
-        table = g.weight("embedding", weight.integers)
+        name, bias = self.network.output_table, self.network.arrays.get("output.bias")
+        table, scale = self._table(g, name), g.constant(self._quantization.weights[name].scale, np.float32)
         if ids is not None:
             table = g.node("Gather", [table, g.weight("output_ids", ids)])
+            bias = None if bias is None else bias[ids]
         transposed = g.node("Transpose", [table], perm=[1, 0])  # [d, V]
-        scale = g.constant(weight.scale, np.float32)
-        return self._product(g, x, x.scale, transposed, scale, "", None)  # [rows, 1, V]
+        bias_name = "" if bias is None else g.weight("output.bias", bias)
+        return self._product(g, x, x.scale, transposed, scale, bias_name, None)  # [rows, 1, V]
 
     def encoder_attention(self, g: GraphBuilder, query: str, key: str, value: str) -> str:
         heads = self.network.architecture.num_heads  # no mask: a batch has sources of one length
@@ -239,6 +260,9 @@ class Int8Operators:
         last = [f"last_{letter}{index}" for letter in "kv"]
         caches = [f"cross_k{index}", f"cross_v{index}"]
         return self._ragged(g, [query, *last], caches, "source_ends", self._limits.max_source_tokens)
+
+    def recurrence(self, g: GraphBuilder, index: int, forget: str, candidate: str) -> str:
+        return cell_step(g, index, forget, candidate)
 
     def encoder_inputs(self, g: GraphBuilder) -> None:
         """None: sources of one batch have one length."""
@@ -269,6 +293,5 @@ class Int8Operators:
         names: int | list[str] = 1 if output is None else [output]
         return g.nodes("MatMulIntegerToFloat", inputs, names, MICROSOFT)[0]
 
-    def _embedding_scale(self) -> float:
-        """The scale of the rows as they enter the network, with the factor sqrt(d_model)."""
-        return self._quantization.weights["embedding.weight"].scale * math.sqrt(self.network.architecture.d_model)
+    def _table(self, g: GraphBuilder, name: str) -> str:
+        return g.weight(name.removesuffix(".weight"), self._quantization.weights[name].integers)

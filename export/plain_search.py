@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import onnxruntime as ort
 
-from dragoman.model.evaluate import DEFAULT_ALPHA, Hypothesis, length_penalty
+from dragoman.model.hypothesis import DEFAULT_ALPHA, Hypothesis, length_penalty
 from dragoman.model.tokenizer import BOS_ID, EOS_ID
 from dragoman.service.bundles.manifest import DECODER, ENCODER, LEAP, Limits, StateTensor
 
@@ -31,17 +31,18 @@ class Trace:
     ids: list[int] = field(default_factory=list)
     log_probs: list[float] = field(default_factory=list)
     smallest_gap: float = float("inf")
+    eos_id: int = EOS_ID
 
     @property
     def finished(self) -> bool:
-        return bool(self.ids) and self.ids[-1] == EOS_ID
+        return bool(self.ids) and self.ids[-1] == self.eos_id
 
     def hypothesis(self, alpha: float = DEFAULT_ALPHA) -> Hypothesis:
         score = sum(self.log_probs) / length_penalty(len(self.ids), alpha)
         return Hypothesis(self.ids[:-1] if self.finished else self.ids, self.log_probs, score, self.finished)
 
     def grown(self, token: int, log_prob: float) -> "Trace":
-        return Trace([*self.ids, token], [*self.log_probs, log_prob])
+        return Trace([*self.ids, token], [*self.log_probs, log_prob], eos_id=self.eos_id)
 
 
 class Beam(NamedTuple):
@@ -54,8 +55,16 @@ class Beam(NamedTuple):
 class GraphDecoder:
     """Runs the graphs in a directory; every step reads and writes the first rows of whole arrays."""
 
-    def __init__(self, directory: Path, state: Sequence[StateTensor], limits: Limits, threads: int = 1) -> None:
-        self._state, self._limits = state, limits
+    def __init__(
+        self,
+        directory: Path,
+        state: Sequence[StateTensor],
+        limits: Limits,
+        threads: int = 1,
+        bos_id: int = BOS_ID,
+        eos_id: int = EOS_ID,
+    ) -> None:
+        self._state, self._limits, self._bos_id, self._eos_id = state, limits, bos_id, eos_id
         self._directory, self._threads = directory, threads
         self._encoder, self._decoder = (_session(directory / name, threads) for name in (ENCODER, DECODER))
         self._takes_lengths = any(value.name == "source_lengths" for value in self._encoder.get_inputs())
@@ -67,8 +76,8 @@ class GraphDecoder:
     def greedy(self, sources: Sources, limits: Sequence[int], k: int = 2) -> list[Trace]:
         """All sources in one batch. The graph is asked for the k best tokens; the first is taken."""
         batch = _Batch(self._state, self._limits, *self._encode(sources))
-        traces = [Trace() for _ in sources]
-        live, tokens = list(range(len(sources))), np.full(len(sources), BOS_ID)
+        traces = [Trace(eos_id=self._eos_id) for _ in sources]
+        live, tokens = list(range(len(sources))), np.full(len(sources), self._bos_id)
         while live:
             ids, log_probs = batch.step(self._decoder, tokens, k)
             for row, trace in enumerate(traces[i] for i in live):
@@ -83,9 +92,9 @@ class GraphDecoder:
 
     def alone(self, source: Sequence[int], limit: int) -> Trace:
         """One source by the multi-step graph, as the service decodes a source that is alone."""
-        batch, trace = _Batch(self._state, self._limits, *self._encode([source])), Trace()
+        batch, trace = _Batch(self._state, self._limits, *self._encode([source])), Trace(eos_id=self._eos_id)
         while not trace.finished and len(trace.ids) < limit:
-            last = trace.ids[-1] if trace.ids else BOS_ID
+            last = trace.ids[-1] if trace.ids else self._bos_id
             for token, log_prob in batch.multi_step(self._multi_step, last):
                 if not trace.finished and len(trace.ids) < limit:  # steps after the end do not count
                     trace = trace.grown(token, log_prob)
@@ -95,7 +104,8 @@ class GraphDecoder:
         """One source, with the rules of the service's search."""
         batch = _Batch(self._state, self._limits, *self._encode([source] * size))
         batch.keep(np.array([0]))  # memory for the whole beam, which begins with one row
-        live, done, tokens, smallest_gap = [Trace()], list[Trace](), np.array([BOS_ID]), float("inf")
+        live, done, smallest_gap = [Trace(eos_id=self._eos_id)], list[Trace](), float("inf")
+        tokens = np.array([self._bos_id])
         for _ in range(limit):
             candidates = _candidates(live, *batch.step(self._decoder, tokens, 2 * size))[: 2 * size + 1]
             smallest_gap = min(smallest_gap, *(a.total - b.total for a, b in pairwise(candidates)))
@@ -170,7 +180,11 @@ class _Batch:
         """The cache outputs of every step, named by its ending, are bound to the memory of the caches."""
         rows, binding = self._rows, session.io_binding()
         caches = {name: array[:rows] for name, array in self._arrays.items()}
-        outputs = [(f"{t.output}{end}", caches[t.name]) for t in self._state if t.output is not None for end in endings]
+        grown = [t for t in self._state if t.output is not None and t.kind != "replaced"]
+        outputs = {f"{tensor.output}{end}": caches[tensor.name] for tensor in grown for end in endings}
+        # A graph may read the old value after it has written the new one. Of several steps only the last one counts.
+        replaced = [tensor for tensor in self._state if tensor.kind == "replaced"]
+        outputs |= {f"{tensor.output}{endings[-1]}": np.empty_like(caches[tensor.name]) for tensor in replaced}
         feeds: Arrays = {
             "tokens": np.ascontiguousarray(tokens).reshape(rows, 1),
             "positions": np.ascontiguousarray(self._positions),
@@ -178,10 +192,12 @@ class _Batch:
             **asked,
             **caches,
         }
-        for bind, arrays in ((binding.bind_input, feeds), (binding.bind_output, results | dict(outputs))):
+        for bind, arrays in ((binding.bind_input, feeds), (binding.bind_output, results | outputs)):
             for name, array in arrays.items():
                 bind(name, "cpu", 0, array.dtype.type, array.shape, array.ctypes.data)
         session.run_with_iobinding(binding)
+        for tensor in replaced:
+            caches[tensor.name][:] = outputs[f"{tensor.output}{endings[-1]}"]
         self._positions = self._positions + len(endings)
 
     def keep(self, rows: Ints) -> None:

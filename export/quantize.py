@@ -12,8 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from dragoman.export.calibrate import Samples
-from dragoman.export.network import Floats, Network
+from dragoman.export.network import Floats, Network, Samples
 from dragoman.export.operators import Activation, Quantization, QuantizedWeight
 
 WEIGHT_LEVELS = 63  # on either side of zero: 7 bits, against activations of 8
@@ -24,10 +23,13 @@ _SHRINKAGES = np.linspace(1.0, 0.3, 71)
 
 def quantize(network: Network, samples: Samples) -> tuple[Network, Quantization]:
     """The network that int8 runs, which computes the same function, and its integers and scales."""
-    network, samples = equalize(network, samples)
-    activations = {point: choose_activation(point, values) for point, values in samples.items()}
+    is_relu = network.architecture.activation == "relu"
+    if is_relu:
+        network, samples = equalize(network, samples)
+    activations = {point: choose_activation(point, values, is_relu) for point, values in samples.items()}
     weights = {name: quantize_weight(array, WEIGHT_LEVELS) for name, array in _linear_weights(network)}
-    weights["embedding.weight"] = quantize_weight(network.arrays["embedding.weight"], TABLE_LEVELS)
+    for name in {network.table("source"), network.table("target"), network.output_table}:
+        weights[name] = quantize_weight(network.arrays[name], TABLE_LEVELS)
     return network, Quantization(weights, activations)
 
 
@@ -58,13 +60,15 @@ def _unit_sizes(weight: Floats) -> Floats:
 
 def _linear_weights(network: Network) -> Iterator[tuple[str, Floats]]:
     for name, array in network.arrays.items():
-        if array.ndim == 2 and name not in ("embedding.weight", "positions.weight"):
+        if array.ndim == 2 and name != "positions.weight" and not name.endswith(("embedding.weight", "output.weight")):
             yield name, array
 
 
-def choose_activation(point: str, values: Floats) -> Activation:
+def choose_activation(point: str, values: Floats, is_relu: bool = True) -> Activation:
     """Unsigned 8 bits; after a ReLU all levels are above zero; the input of the 8-bit embedding has 7 bits."""
-    low, high = (0, 255) if point.endswith("feed_forward.down") else (-64, 63) if point == "logits" else (-128, 127)
+    low, high = (
+        (0, 255) if is_relu and point.endswith("feed_forward.down") else (-64, 63) if point == "logits" else (-128, 127)
+    )
     return Activation(best_scale(values, low, high), -low)
 
 

@@ -1,4 +1,4 @@
-"""The state of a Transformer's decoder, tensor by tensor, as the manifest describes it."""
+"""The state of a decoder, tensor by tensor, as the manifest describes it."""
 
 from typing import Literal
 
@@ -9,7 +9,8 @@ Dtype = Literal["float32", "float16"]
 
 
 def float_state(network: Network, dtype: Dtype) -> list[StateTensor]:
-    """Keys and values of both attentions of every layer, [rows, H, positions, dh]; source caches are read only."""
+    """Of every layer keys and values of the source, [rows, H, positions, dh], which are only read, and what it keeps of
+    its own tokens: keys and values as well, or a recurrent cell."""
     return _attention_state(network, dtype, source_outputs=False)
 
 
@@ -28,7 +29,11 @@ def _attention_state(network: Network, dtype: Dtype, source_outputs: bool) -> li
     own, source = ("rows", heads, "target", head_dim), ("rows", heads, "source", head_dim)
     state: list[StateTensor] = []
     for i in range(network.depth("decoder")):
-        state += [StateTensor(name, "grows", dtype, own, f"{name}_out") for name in (f"self_k{i}", f"self_v{i}")]
+        if network.architecture.decoder == "ssru":
+            cell = ("rows", 1, network.architecture.d_model)
+            state.append(StateTensor(f"cell{i}", "replaced", dtype, cell, f"cell{i}_out"))
+        else:
+            state += [StateTensor(name, "grows", dtype, own, f"{name}_out") for name in (f"self_k{i}", f"self_v{i}")]
         state += [
             StateTensor(name, "encoded", dtype, source, f"{name}_out" if source_outputs else None, name)
             for name in (f"cross_k{i}", f"cross_v{i}")

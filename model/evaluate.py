@@ -22,29 +22,13 @@ from torch import Tensor
 
 from dragoman.model.batches import pad
 from dragoman.model.corpus import has_header, read_pairs
+from dragoman.model.hypothesis import DEFAULT_ALPHA, Hypothesis, default_limit, length_penalty
 from dragoman.model.saved import SavedModel, SavedModelError, load_model
 from dragoman.model.text import CorpusError
 from dragoman.model.tokenizer import BOS_ID, EOS_ID
 from dragoman.model.transformer import Transformer, source_mask
 
-DEFAULT_ALPHA = 0.6
 LENGTH_BUCKETS = (10, 20, 40)  # source words; the last bucket holds what is longer
-
-
-@dataclass(frozen=True)
-class Hypothesis:
-    ids: list[int]  # without bos and eos
-    log_probs: list[float]  # of every generated token, eos included
-    score: float
-    finished: bool  # ended by eos, not by the limit
-
-
-def length_penalty(num_tokens: int, alpha: float) -> float:
-    return float(((5 + num_tokens) / 6) ** alpha)
-
-
-def default_limit(source: Sequence[int], config_limit: int = 512) -> int:
-    return min(3 * len(source) + 10, config_limit - 1)
 
 
 @torch.inference_mode()

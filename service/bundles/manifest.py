@@ -26,8 +26,8 @@ REQUIRED_FILES = (ENCODER, DECODER, WEIGHTS, GOLDEN)
 
 Precision = Literal["int8", "fp32", "fp16"]
 TokenizerKind = Literal["sentencepiece", "marian"]
-Normalization = Literal["gnmt", "length", "none"]
-StopRule = Literal["count", "bound"]
+Normalization = Literal["gnmt", "length", "length_without_end", "none"]
+StopRule = Literal["count", "bound", "current"]  # bound: at the limit's length; current: at the present one
 StateKind = Literal["encoded", "grows", "replaced"]
 
 # kind of tokenizer -> the roles that its files may have: one for both sides, or one for each
@@ -60,6 +60,8 @@ class Architecture:
     positions: str
     max_positions: int
     share_layers: bool
+    activation: str = "relu"  # between the two halves of a feed-forward layer: relu or swish
+    decoder: str = "attention"  # how the decoder looks at its own tokens: attention, or a recurrent cell (ssru)
 
 
 @dataclass(frozen=True)
@@ -88,6 +90,7 @@ class TokenizerFiles:
     kind: TokenizerKind
     files: Mapping[str, str]  # role -> file name
     source_special_ids: SpecialIds | None = None  # where they differ from those of the target side
+    source_end: bool = True  # whether a source ends with eos; some models were taught without it
 
 
 @dataclass(frozen=True)
@@ -159,6 +162,11 @@ class Bundle:
     @property
     def source_special_ids(self) -> SpecialIds:
         return self.tokenizer.source_special_ids or self.special_ids
+
+    @property
+    def source_end_ids(self) -> tuple[int, ...]:
+        """What follows every source."""
+        return (self.source_special_ids.eos,) if self.tokenizer.source_end else ()
 
     def file(self, name: str) -> Path:
         return self.path / name
@@ -271,6 +279,7 @@ def _tokenizer(section: Section) -> TokenizerFiles:
         kind=kind,
         files={role: files.get(role, str) for role in files.record},
         source_special_ids=None if own is None else _special_ids(own),
+        source_end=section.optional("source_end", bool) is not False,
     )
 
 
@@ -286,9 +295,9 @@ def _special_ids(section: Section) -> SpecialIds:
 
 def _rules(section: Section) -> Rules:
     return Rules(
-        normalization=section.one_of("normalization", "gnmt", "length", "none"),
+        normalization=section.one_of("normalization", "gnmt", "length", "length_without_end", "none"),
         alpha=_alpha(section),
-        stop_rule=section.one_of("stop_rule", "count", "bound"),
+        stop_rule=section.one_of("stop_rule", "count", "bound", "current"),
         repetition_guard=section.get("repetition_guard", bool),
         forced_end=section.get("forced_end", bool),
         default_beam_size=section.positive("default_beam_size"),

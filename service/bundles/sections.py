@@ -1,7 +1,7 @@
 """One JSON object of a manifest, read field by field with the types that the format expects."""
 
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import MISSING, fields
 from typing import Any, NoReturn, TypeVar, cast
 
 T = TypeVar("T")
@@ -52,5 +52,6 @@ class Section:
         return value
 
     def flat(self, cls: type[T]) -> T:
-        """A dataclass of plain fields only."""
-        return cls(**{field.name: self.get(field.name, cast(type, field.type)) for field in fields(cast(Any, cls))})
+        """A dataclass of plain fields only; a field with a default may be missing."""
+        known = [each for each in fields(cast(Any, cls)) if each.default is MISSING or each.name in self.record]
+        return cls(**{each.name: self.get(each.name, cast(type, each.type)) for each in known})

@@ -43,7 +43,7 @@ def _replay(bundle: Bundle, engine: Engine, goldens: Sequence[Golden], late_at: 
 
 def _check_source(bundle: Bundle, tokenizer: Tokenizer, number: int, golden: Golden) -> None:
     pairs = [pair for pair in bundle.pairs if (pair.source, pair.target) == (golden.source, golden.target)]
-    ids = (*tokenizer.encode([golden.text]), bundle.source_special_ids.eos)
+    ids = (*tokenizer.encode([golden.text]), *bundle.source_end_ids)
     wanted = [(*pair.source_prefix_ids, *ids) for pair in pairs]
     if golden.source_ids not in wanted:
         raise BundleError(

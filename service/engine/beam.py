@@ -62,7 +62,8 @@ class BeamSearch:
             return True
         scores = sorted((hypothesis.score for hypothesis in active.ended if hypothesis.finished), reverse=True)
         best_sum = float(self._rows.sums[active.rows].max())
-        return self._hypotheses.score(best_sum, active.limit, active.alpha) <= scores[active.width - 1]
+        length = active.limit if self._rules.stop_rule == "bound" else self._rows.length(active.rows[0])
+        return self._hypotheses.score(best_sum, length, active.alpha) <= scores[active.width - 1]
 
     def _branch(self, width: int, candidates: Candidates, choices: Choices) -> None:
         """Let every beam of one width go on: full beams together, those that open or shrink one by one."""

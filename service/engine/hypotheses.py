@@ -5,6 +5,8 @@ When a row ends is decided by `search`, or by `beam` for candidates that end a s
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from dragoman.service.engine.active_job import ActiveJob
@@ -38,6 +40,8 @@ class Hypotheses:
                 return total / float(((5.0 + num_tokens) / 6.0) ** alpha)
             case "length":
                 return total / float(num_tokens**alpha)
+            case "length_without_end":
+                return total / float((num_tokens - 1) ** alpha) if num_tokens > 1 else -math.inf
             case "none":
                 return total
 

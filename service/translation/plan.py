@@ -78,7 +78,7 @@ class Planner:
         bundle = hop.served.bundle
         self._languages = hop.pair.source, target or hop.pair.target
         self.hop, self.tokenizer = hop, hop.served.tokenizer
-        self._prefix_ids, self._eos_id = hop.pair.source_prefix_ids, bundle.source_special_ids.eos
+        self._prefix_ids, self._end_ids = hop.pair.source_prefix_ids, bundle.source_end_ids
         self._max_tokens = bundle.limits.max_source_tokens - len(self._prefix_ids) - 1
         self._places_tags = places_tags and EXPLAIN in bundle.files
         self.default_beam_size = min(bundle.rules.default_beam_size, max_beam_size)
@@ -170,7 +170,7 @@ class Planner:
     def _unit(self, chunks: tuple[Chunk, ...]) -> Unit:
         as_text = not self.tokenizer.num_placeholders
         ids = self.tokenizer.encode(self._encodable(chunks))
-        return Unit(chunks, spans_of(chunks), (*self._prefix_ids, *ids, self._eos_id), as_text, is_shouted(chunks))
+        return Unit(chunks, spans_of(chunks), (*self._prefix_ids, *ids, *self._end_ids), as_text, is_shouted(chunks))
 
     def target_prefix_ids(self, prefix: str, unit: Unit) -> tuple[int, ...]:
         """The forced beginning of a translation, in whole words; spans that it quotes become their placeholders."""

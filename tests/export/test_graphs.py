@@ -10,10 +10,10 @@ import pytest
 from dragoman.export.builder import GraphBuilder, WeightFile
 from dragoman.export.calibrate import observe
 from dragoman.export.graphs import Graphs, _best_tokens, build_graphs
-from dragoman.export.network import network_arrays
 from dragoman.export.operators import FloatOperators, Int8Operators, Operators
 from dragoman.export.plain_search import GraphDecoder
 from dragoman.export.quantize import quantize
+from dragoman.export.trained_network import network_arrays
 from dragoman.model.evaluate import beam, greedy
 from dragoman.model.tokenizer import EOS_ID
 from dragoman.model.transformer import Transformer

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from dragoman.export.calibrate import observe
-from dragoman.export.network import network_arrays
 from dragoman.export.operators import Int8Operators
 from dragoman.export.quantize import best_scale, choose_activation, equalize, quantize, quantize_weight
+from dragoman.export.trained_network import network_arrays
 from dragoman.model.tokenizer import EOS_ID
 from dragoman.service.bundles.manifest import Limits
 from tests.conftest import random_network, tiny_config

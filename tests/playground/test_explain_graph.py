@@ -13,8 +13,8 @@ from onnx import numpy_helper
 from dragoman.export.builder import WeightFile
 from dragoman.export.explain_graph import explain_graph
 from dragoman.export.graphs import build_graphs, decoder_graph, encoder_graph
-from dragoman.export.network import network_arrays
 from dragoman.export.operators import FloatOperators
+from dragoman.export.trained_network import network_arrays
 from dragoman.model.saved import SavedModel
 from dragoman.model.tokenizer import BOS_ID, EOS_ID
 from dragoman.model.transformer import Transformer, attention_weights, causal_mask
