@@ -46,8 +46,7 @@ def read_ctranslate2(path: Path, pairs: Sequence[str] = (), sentencepiece: Seque
             raise ExportError(
                 f"{path} does not name its languages: from_code and to_code were expected in metadata.json"
             )
-        model = _read_directory(folder / "model", pair, _spm_files(folder, sentencepiece))
-        return model
+        return _read_directory(folder / "model", pair, _spm_files(folder, sentencepiece))
 
 
 @contextmanager
@@ -93,10 +92,7 @@ def _read_directory(folder: Path, pair: Pair, models: Mapping[str, bytes]) -> Im
     source, target = _vocabularies(folder, config)
     zero_start = bool(file.flag("decoder/start_from_zero_embedding", False))
     network, start = _network(file, config, source, target, zero_start)
-    if zero_start or config["add_source_eos"]:
-        ends = True  # a Marian model; CTranslate2 leaves its end of sentence to the caller
-    else:
-        ends = False
+    ends = zero_start or bool(config["add_source_eos"])  # of a Marian model it is left to the caller of CTranslate2
     prefix = (source[config["bos_token"]],) if config["add_source_bos"] else ()
     unk, eos = config["unk_token"], config["eos_token"]
     special = SpecialIds(pad=start, unk=target[unk], bos=start, eos=target[eos], placeholder_ids=())
