@@ -1,4 +1,4 @@
-"""A translation as a search returns it, its score, and how long it may grow: what every search shares, without torch."""
+"""A translation as a search returns it, its score, and how long it may grow: shared by every search, without torch."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
